@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -278,21 +277,6 @@ def test_a_certificate_that_the_broker_does_not_accept(
     assert "the broker refused our certificate; check the one in ssl.keystore, and its end" in caplog.text
 
 
-def test_a_certificate_that_is_replaced(
-    sasl: KafkaCluster, at: At, certificates: Certificates, wire: MakeWire, topic: str, tmp_path: Path
-) -> None:
-    """The next connection uses the new file, without a restart; one that is half written counts as none."""
-    sasl.admin.create_topic(topic)
-    own = tmp_path / "own.pem"
-    shutil.copy(certificates.expired.pem, own)
-    here = wire(**at("TLS", ssl_keystore_location=own))
-    here.transport.request_update([topic])
-    assert here.until(here.transport.failure) is SslAuthenticationError
-    own.write_bytes(certificates.client.pem.read_bytes()[:1000])
-    own.write_bytes(certificates.client.pem.read_bytes())
-    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
-
-
 def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
     assert failure_of(wire, **at("EXPIRED")) is SslAuthenticationError
     assert "certificate has expired" in caplog.text
@@ -319,20 +303,6 @@ def test_tls_to_a_broker_that_does_not_speak_it(
     here = wire(sasl.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=certificates.ca)
     here.ask_until(lambda: "connection to broker" in caplog.text)
     assert "in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?" in caplog.text
-
-
-def test_one_topic_of_two_is_forbidden(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
-    forbidden, allowed = f"{topic}-forbidden", f"{topic}-allowed"
-    for each in (forbidden, allowed):
-        sasl.admin.create_topic(each)
-    sasl.admin.allow("alice", forbidden, AclOperation.DESCRIBE)
-    here = wire(sasl.bootstrap_servers, **login())
-    # In one request: the one does not keep the other from being stored.
-    where = [TopicPartition(forbidden, 0), TopicPartition(allowed, 0)]
-    for to in where:
-        here.leader(to)
-    answers = here.store(*(make_batch([b"x"], to=to) for to in where))
-    assert [answer.error for answer in answers] == [TopicAuthorizationError, None]
 
 
 def test_a_topic_that_may_not_even_be_described(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:

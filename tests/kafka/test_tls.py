@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from producers import wait_until
 from runs import threads
@@ -179,6 +179,7 @@ def test_a_large_buffer_fills_its_records(connected: tuple[TlsChannel, Peer]) ->
     assert peer.records - records <= 2_000_050 // RECORD_SIZE + 1
 
 
+@settings(max_examples=30)
 @given(sizes=st.lists(st.one_of(st.integers(1, 200), st.integers(RECORD_SIZE - 2, 40_000)), min_size=1, max_size=40))
 def test_all_bytes_arrive_in_order(connected: tuple[TlsChannel, Peer], sizes: list[int]) -> None:
     channel, peer = connected

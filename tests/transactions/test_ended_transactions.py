@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,23 @@ def unasked(slab_name: str, version: int) -> Iterator[Scene]:
     with TransactionBroker(version) as broker:
         yield Scene(broker, slab_name)
     wait_until_gone(slab_name)
+
+
+@contextmanager
+def waiting_for_metadata(broker: TransactionBroker, call: Callable[[], object]) -> Iterator[Future[object]]:
+    """Begin a call that waits for the metadata of its topic until the block ends."""
+    asked = threading.Event()
+
+    def unknown(request: Any) -> Any:
+        asked.set()
+        return broker.metadata(request, error=UNKNOWN_TOPIC)
+
+    with ThreadPoolExecutor(1) as threads:
+        broker.answers[METADATA] = unknown
+        outcome = threads.submit(call)
+        wait_until(asked.is_set, "the topic is asked for")
+        yield outcome
+        broker.answers[METADATA] = broker.metadata
 
 
 class Slow:
@@ -64,10 +82,6 @@ def abort(producer: Producer) -> None:
 def abort_and_begin(producer: Producer) -> None:
     producer.abort_transaction()
     producer.begin_transaction()
-
-
-def commit(producer: Producer) -> None:
-    producer.commit_transaction()
 
 
 def commit_and_begin(producer: Producer) -> None:
@@ -109,19 +123,10 @@ def test_a_send_that_waits_for_memory_ends_with_its_transaction(
 def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
     unasked: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
 ) -> None:
-    asked = threading.Event()
-
-    def unknown(request: Any) -> Any:
-        asked.set()
-        return unasked.broker.metadata(request, error=UNKNOWN_TOPIC)
-
-    with unasked.ready() as producer, ThreadPoolExecutor(1) as threads:
+    with unasked.ready() as producer:
         producer.begin_transaction()
-        unasked.broker.answers[METADATA] = unknown
-        outcome = threads.submit(send, producer)
-        wait_until(asked.is_set, "the topic is asked for")
-        end(producer)
-        unasked.broker.answers[METADATA] = unasked.broker.metadata
+        with waiting_for_metadata(unasked.broker, lambda: send(producer)) as outcome:
+            end(producer)
         with pytest.raises(IllegalStateError):
             outcome.result()
         check_it_was_not_sent(unasked, producer, end in BEGINNING)
@@ -173,24 +178,11 @@ def test_a_message_by_confluents_surface_that_waits_ends_with_its_transaction(
     unasked: Scene, end: Callable[[Any], None], key: bytes | None
 ) -> None:
     """A commit waits for it, as librdkafka's does: it counts as queued."""
-    asked = threading.Event()
-
-    def unknown(request: Any) -> Any:
-        asked.set()
-        return unasked.broker.metadata(request, error=UNKNOWN_TOPIC)
-
-    producer = confluent.Producer(unasked.settings(transactional_id="confluent"))
-    try:
+    with closing(confluent.Producer(unasked.settings(transactional_id="confluent"))) as producer:
         producer.init_transactions(20)
         producer.begin_transaction()
-        unasked.broker.answers[METADATA] = unknown
-        with ThreadPoolExecutor(1) as threads:
-            outcome = threads.submit(producer.produce, "t", VALUE, key)
-            wait_until(asked.is_set, "the topic is asked for")
+        with waiting_for_metadata(unasked.broker, lambda: producer.produce("t", VALUE, key)) as outcome:
             end(producer)
-            unasked.broker.answers[METADATA] = unasked.broker.metadata
-            with pytest.raises(KafkaException):
-                outcome.result()
+        with pytest.raises(KafkaException):
+            outcome.result()
         assert unasked.broker.count(PRODUCE) == 0
-    finally:
-        producer.close()

@@ -19,47 +19,27 @@ from transaction_scenes import (
     send_one,
 )
 
-from shmaccum import FutureRecordMetadata, Producer
-from shmaccum.errors import (
-    ClusterAuthorizationError,
-    ConcurrentTransactionsError,
-    DeliveryTimeoutError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    OutOfOrderSequenceError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    TopicAuthorizationError,
-    TransactionAbortableError,
-    TransactionAbortedError,
-    TransactionalIdAuthorizationError,
-    UnknownProducerIdError,
-    UnsupportedVersionError,
-)
+from shmaccum import FutureRecordMetadata, Producer, errors
 from tools.support.messages import END_TXN, INIT_PRODUCER_ID, PRODUCE
 
 ABORTABLE = [
-    TopicAuthorizationError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    TransactionAbortableError,
+    errors.TopicAuthorizationError,
+    errors.InvalidProducerEpochError,
+    errors.InvalidTxnStateError,
+    errors.TransactionAbortableError,
 ]
 FATAL = [
-    ClusterAuthorizationError,
-    InvalidPidMappingError,
-    ProducerFencedError,
-    TransactionalIdAuthorizationError,
-    UnsupportedVersionError,
+    errors.ClusterAuthorizationError,
+    errors.InvalidPidMappingError,
+    errors.ProducerFencedError,
+    errors.TransactionalIdAuthorizationError,
+    errors.UnsupportedVersionError,
 ]
 RETRIED = [
-    ConcurrentTransactionsError.code,
-    NotLeaderOrFollowerError.code,
-    RequestTimedOutError.code,
-    NotEnoughReplicasError.code,
+    errors.ConcurrentTransactionsError.code,
+    errors.NotLeaderOrFollowerError.code,
+    errors.RequestTimedOutError.code,
+    errors.NotEnoughReplicasError.code,
     LOST,
     ANSWER_LOST,
 ]
@@ -89,7 +69,7 @@ def test_errors_that_the_abort_leads_out_of(scene: Scene, error: Error) -> None:
     assert scene.epochs(INIT_PRODUCER_ID) == ([0] if scene.version == 1 else [])
 
 
-@pytest.mark.parametrize("error", [OutOfOrderSequenceError, UnknownProducerIdError])
+@pytest.mark.parametrize("error", [errors.OutOfOrderSequenceError, errors.UnknownProducerIdError])
 def test_numbers_that_the_broker_does_not_take_fail_the_transaction(scene: Scene, error: Error) -> None:
     """Kafka's producer goes on in the same transaction where it can; here it is the lane that fails."""
     with scene.ready() as producer:
@@ -97,10 +77,10 @@ def test_numbers_that_the_broker_does_not_take_fail_the_transaction(scene: Scene
         stored = send_one(producer)
         producer.flush()
         refused = send_refused(scene, producer, error)
-        with pytest.raises(OutOfOrderSequenceError):
+        with pytest.raises(errors.OutOfOrderSequenceError):
             producer.commit_transaction()
         assert stored.succeeded()
-        assert isinstance(refused.exception(), TransactionAbortedError)
+        assert isinstance(refused.exception(), errors.TransactionAbortedError)
         producer.abort_transaction()
         run_another(producer)
     assert scene.broker.ended == [False, True]
@@ -119,7 +99,7 @@ def test_errors_after_which_the_producer_can_only_be_closed(scene: Scene, error:
     assert scene.broker.count(END_TXN) == 0
 
 
-@pytest.mark.parametrize("error", [InvalidPidMappingError, TransactionalIdAuthorizationError])
+@pytest.mark.parametrize("error", [errors.InvalidPidMappingError, errors.TransactionalIdAuthorizationError])
 def test_the_end_of_a_transactional_producer_is_not_that_of_others_in_its_process(scene: Scene, error: Error) -> None:
     with Producer(scene.settings()) as plain, scene.ready() as producer:
         producer.begin_transaction()
@@ -143,7 +123,9 @@ def test_batches_that_are_sent_again(scene: Scene, code: int) -> None:
     assert scene.broker.ended == [True]
 
 
-@pytest.mark.parametrize("error", [None, RequestTimedOutError, OutOfOrderSequenceError, TopicAuthorizationError])
+@pytest.mark.parametrize(
+    "error", [None, errors.RequestTimedOutError, errors.OutOfOrderSequenceError, errors.TopicAuthorizationError]
+)
 def test_an_abort_waits_for_what_is_in_flight(scene: Scene, error: Error | None) -> None:
     with scene.ready() as producer:
         producer.begin_transaction()
@@ -164,7 +146,7 @@ def test_an_abort_waits_for_what_is_in_flight(scene: Scene, error: Error | None)
 def test_a_batch_that_is_too_large_is_sent_in_parts(scene: Scene) -> None:
     with scene.ready() as producer:
         producer.begin_transaction()
-        scene.broker.fail(PRODUCE, RecordTooLargeError.code)
+        scene.broker.fail(PRODUCE, errors.RecordTooLargeError.code)
         future = producer.send_batch("t", rows_for(0, 0, 0, 0))
         producer.commit_transaction()
         assert future.is_done
@@ -180,9 +162,9 @@ def test_batches_that_expire(scene: Scene, slab_name: str) -> None:
         producer.begin_transaction()
         with scene.broker.holding(PRODUCE, LOST):
             futures = [send_one(producer, partition) for partition in (0, 1)]
-            with pytest.raises(DeliveryTimeoutError):
+            with pytest.raises(errors.DeliveryTimeoutError):
                 producer.commit_transaction()
-        assert all(isinstance(future.exception(), DeliveryTimeoutError) for future in futures)
+        assert all(isinstance(future.exception(), errors.DeliveryTimeoutError) for future in futures)
         scene.broker.is_open = True
         producer.abort_transaction()
         producer.begin_transaction()

@@ -13,23 +13,9 @@ import pytest
 from brokers import MakeCluster, consume_values, wait_for_markers
 from processes import Child
 from producers import sender_pid, wait_until, wait_until_gone
-from transaction_scenes import waiting_for_memory
 
-from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition, errors
 from shmaccum._core import Slot
-from shmaccum.errors import (
-    CorruptRecordError,
-    IllegalArgumentError,
-    IllegalStateError,
-    InvalidProducerEpochError,
-    InvalidTxnTimeoutError,
-    KafkaError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    SlabDamagedError,
-    SlabFullError,
-    TransactionAbortedError,
-)
 from shmaccum.shm.layout import SlotState, state_of
 from tools.kafka import KafkaCluster
 
@@ -90,6 +76,12 @@ def send_and_commit(producer: Producer, topic: str, *values: bytes) -> None:
     producer.commit_transaction()
 
 
+def commit(producer: Producer, topic: str, *values: bytes) -> None:
+    """Write values in a transaction of their own."""
+    producer.begin_transaction()
+    send_and_commit(producer, topic, *values)
+
+
 def numbered(what: bytes, count: int) -> list[bytes]:
     return [b"%s-%04d" % (what, number) for number in range(count)]
 
@@ -110,29 +102,6 @@ def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_nam
                 committed += values
     assert visible(cluster, topic) == sorted(committed)
     assert len(visible(cluster, topic, "read_uncommitted")) == 6 * 200
-
-
-@pytest.mark.parametrize("end", ["abort", "commit"])
-@pytest.mark.parametrize("how", ["send", "send_batch"])
-def test_a_send_that_waits_for_memory_is_in_no_later_transaction(
-    cluster: KafkaCluster, slab_name: str, topic: str, how: str, end: str
-) -> None:
-    """Else it would be written outside of any transaction: the id would stay Ongoing, and consumers would stop."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    rows = pa.record_batch({"value": pa.array([b"late"] * 9, pa.binary())})
-    sends = {"send": lambda: producer.send(topic, b"late"), "send_batch": lambda: producer.send_batch(topic, rows)}
-    with transactional(cluster, slab_name) as producer:
-        producer.begin_transaction()
-        send(producer, topic, b"first")
-        producer.flush()
-        with waiting_for_memory(producer, sends[how]) as outcome:
-            {"abort": producer.abort_transaction, "commit": producer.commit_transaction}[end]()
-            producer.begin_transaction()
-        with pytest.raises(IllegalStateError):
-            outcome.result()
-        send_and_commit(producer, topic, b"next")
-    assert visible(cluster, topic) == ([b"first"] if end == "commit" else []) + [b"next"]
-    assert b"late" not in visible(cluster, topic, "read_uncommitted")
 
 
 def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
@@ -199,15 +168,13 @@ def test_the_newer_producer_fences_the_older(
         with transactional(cluster, other, transactional_id=slab_name) as newer:
             # In the same slab nothing is accepted any more. From another one, a coordinator or a partition's leader
             # refuses it. The latter can also mean a timeout, so the abort shows which it is (KIP-588).
-            with pytest.raises((ProducerFencedError, InvalidProducerEpochError)):
+            with pytest.raises((errors.ProducerFencedError, errors.InvalidProducerEpochError)):
                 send_and_commit(older, topic, *numbered(b"late", 20))
-            with pytest.raises(ProducerFencedError):
+            with pytest.raises(errors.ProducerFencedError):
                 older.abort_transaction()
-            with pytest.raises(ProducerFencedError, match="close the producer"):
+            with pytest.raises(errors.ProducerFencedError, match="close the producer"):
                 older.begin_transaction()
-            newer.begin_transaction()
-            send(newer, topic, b"newer")
-            newer.commit_transaction()
+            commit(newer, topic, b"newer")
     assert visible(cluster, topic) == [b"newer"]
 
 
@@ -217,17 +184,15 @@ def test_a_batch_that_fails_leaves_the_abort_as_the_only_way(cluster: KafkaClust
         producer.begin_transaction()
         send(producer, topic, b"small")
         lost = producer.send(topic, bytes(5000), partition=1)
-        with pytest.raises(RecordTooLargeError):
+        with pytest.raises(errors.RecordTooLargeError):
             producer.commit_transaction()
-        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+        with pytest.raises(errors.RecordTooLargeError, match="abort the transaction"):
             producer.send(topic, b"more")
-        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+        with pytest.raises(errors.RecordTooLargeError, match="abort the transaction"):
             producer.commit_transaction()
-        assert isinstance(lost.exception(), RecordTooLargeError)
+        assert isinstance(lost.exception(), errors.RecordTooLargeError)
         producer.abort_transaction()
-        producer.begin_transaction()
-        send(producer, topic, b"after")
-        producer.commit_transaction()
+        commit(producer, topic, b"after")
     assert visible(cluster, topic) == [b"after"]
 
 
@@ -235,9 +200,9 @@ def test_a_record_that_is_refused_at_once_does_too(kafka: KafkaCluster, slab_nam
     kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name, max_request_size=1000) as producer:
         producer.begin_transaction()
-        with pytest.raises(RecordTooLargeError):
+        with pytest.raises(errors.RecordTooLargeError):
             producer.send(topic, bytes(5000))
-        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+        with pytest.raises(errors.RecordTooLargeError, match="abort the transaction"):
             producer.commit_transaction()
         producer.abort_transaction()
 
@@ -248,7 +213,7 @@ def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str)
         producer.begin_transaction()
         future = producer.send(topic, b"lingers", partition=0)
         producer.abort_transaction()
-        assert isinstance(future.exception(), TransactionAbortedError)
+        assert isinstance(future.exception(), errors.TransactionAbortedError)
     assert not visible(kafka, topic, "read_uncommitted")
 
 
@@ -261,7 +226,7 @@ def test_a_batch_that_is_lost_fails_the_transaction(kafka: KafkaCluster, slab_na
         slab = producer._slab
         (slot,) = (state_of(slab.headers[:, Slot.STATE]) == SlotState.OPEN).nonzero()[0].tolist()
         slab.words[slab.geometry.header(slot) + Slot.STATE] = SlotState.FREE
-        with pytest.raises((CorruptRecordError, SlabDamagedError)):
+        with pytest.raises((errors.CorruptRecordError, errors.SlabDamagedError)):
             producer.commit_transaction()
 
 
@@ -295,9 +260,7 @@ def test_a_producer_is_killed_in_a_transaction(cluster: KafkaCluster, start: Sta
     assert dead.hear() == "sent"
     dead.kill()
     with transactional(cluster, slab_name) as producer:
-        producer.begin_transaction()
-        send(producer, topic, *numbered(b"alive", 500))
-        producer.commit_transaction()
+        commit(producer, topic, *numbered(b"alive", 500))
     assert visible(cluster, topic) == numbered(b"alive", 500)
 
 
@@ -323,7 +286,7 @@ def test_a_forked_child_is_not_in_its_parents_transaction(kafka: KafkaCluster, s
         if not pid:
             try:
                 producer.send(topic, b"child", partition=0)
-            except IllegalStateError:
+            except errors.IllegalStateError:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
@@ -338,9 +301,7 @@ def test_a_close_aborts(kafka: KafkaCluster, slab_name: str, topic: str) -> None
         send(producer, topic, b"never")
         producer.flush()
     with transactional(kafka, slab_name) as producer:
-        producer.begin_transaction()
-        send(producer, topic, b"then")
-        producer.commit_transaction()
+        commit(producer, topic, b"then")
     assert visible(kafka, topic) == [b"then"]
 
 
@@ -371,67 +332,42 @@ def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: s
     wait_until(lambda: cluster.admin.committed_offsets(group.group_id, topic) == expected)
 
 
-def test_a_group_that_has_gone_on(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(kafka, slab_name) as producer:
-        producer.begin_transaction()
-        zombie = ConsumerGroupMetadata(f"group-{topic}", generation_id=5, member_id="gone")
-        with pytest.raises(KafkaError):
-            producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(5)}, zombie)
-        producer.abort_transaction()
-        producer.begin_transaction()
-        producer.commit_transaction()
-
-
-def test_a_timeout_above_the_brokers(kafka: KafkaCluster, slab_name: str) -> None:
-    with (
-        Producer(settings(kafka, slab_name, transaction_timeout_ms=10**9)) as producer,
-        pytest.raises(InvalidTxnTimeoutError, match=r"transaction\.max\.timeout\.ms"),
-    ):
-        producer.init_transactions()
-
-
 def test_more_transactions_than_the_slab_has_room_for(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
     kafka.admin.create_topic(topic, partitions=PARTITIONS)
     small = {"shmaccum_max_transactions": 1}
     with (
         transactional(kafka, slab_name, transactional_id="one", **small),
         Producer(settings(kafka, slab_name, transactional_id="two", **small)) as second,
-        pytest.raises(SlabFullError, match=r"shmaccum\.max\.transactions"),
+        pytest.raises(errors.SlabFullError, match=r"shmaccum\.max\.transactions"),
     ):
         second.init_transactions()
     with transactional(kafka, slab_name, transactional_id="two", **small) as second:
-        second.begin_transaction()
-        send(second, topic, b"in the lane of the first")
-        second.commit_transaction()
+        commit(second, topic, b"in the lane of the first")
     assert visible(kafka, topic) == [b"in the lane of the first"]
 
 
 def test_calls_that_the_state_does_not_allow(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
     kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with Producer(settings(kafka, slab_name, transactional_id="")) as producer:
+        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
+            with pytest.raises(errors.IllegalStateError, match=r"transactional\.id"):
+                call()
     with Producer(settings(kafka, slab_name)) as producer:
         for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
-            with pytest.raises(IllegalStateError, match="UNINITIALIZED"):
+            with pytest.raises(errors.IllegalStateError, match="UNINITIALIZED"):
                 call()
-        with pytest.raises(IllegalStateError):
+        with pytest.raises(errors.IllegalStateError):
             producer.send(topic, b"too early", partition=0)
         producer.init_transactions()
-        with pytest.raises(IllegalStateError):
+        with pytest.raises(errors.IllegalStateError):
             producer.send(topic, b"outside", partition=0)
         for call in (producer.init_transactions, producer.commit_transaction, producer.abort_transaction):
-            with pytest.raises(IllegalStateError, match="READY"):
+            with pytest.raises(errors.IllegalStateError, match="READY"):
                 call()
         producer.begin_transaction()
-        with pytest.raises(IllegalStateError, match="IN_TRANSACTION"):
+        with pytest.raises(errors.IllegalStateError, match="IN_TRANSACTION"):
             producer.begin_transaction()
-        with pytest.raises(IllegalArgumentError, match="group_id"):
+        with pytest.raises(errors.IllegalArgumentError, match="group_id"):
             producer.send_offsets_to_transaction({}, "group")  # type: ignore[arg-type]
         producer.commit_transaction()
     assert not visible(kafka, topic)
-
-
-def test_without_an_id(kafka: KafkaCluster, slab_name: str) -> None:
-    with Producer(settings(kafka, slab_name, transactional_id="")) as producer:
-        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
-            with pytest.raises(IllegalStateError, match=r"transactional\.id"):
-                call()
