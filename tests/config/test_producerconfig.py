@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fixture_types import MonkeyPatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import run_python
@@ -127,7 +128,7 @@ class TestSecrets:
         assert identity(ProducerConfig.from_json(config.to_json(UID))) == identity(config)
 
 
-def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: MonkeyPatch) -> None:
     before = identity(parse())
     monkeypatch.setattr("shmaccum.config.producerconfig.VERSION", "99.0")
     assert identity(parse()) == before

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from batches import make_batch, scattered
 from fake_broker import FakeBroker, Request, produced, silent
+from fixture_types import LogCapture
 from producers import wait_until
 from wires import MakeWire, Wire, now_ms
 
@@ -44,7 +45,7 @@ def is_free(batch: ProduceBatch) -> bool:
 # --- handshake ---------------------------------------------------------------------------------------
 
 
-def test_a_name_that_is_not_known_yet(wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_is_not_known_yet(wire: MakeWire, caplog: LogCapture) -> None:
     here = wire("no-such-host.invalid:9092")
     here.ask_until(lambda: "no-such-host.invalid:9092" in caplog.text)
     assert here.transport.failure() is None
@@ -75,7 +76,7 @@ def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, here:
 
 @pytest.mark.parametrize(("versions", "said"), [((3, 6), "Kafka 2.1"), ((13, 14), "Kafka 2.1"), (None, "controller")])
 def test_broker_without_a_common_version(
-    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture, versions: tuple[int, int] | None, said: str
+    fake: FakeBroker, here: Wire, caplog: LogCapture, versions: tuple[int, int] | None, said: str
 ) -> None:
     if versions is None:
         del fake.versions[PRODUCE]
@@ -357,7 +358,7 @@ def test_close_releases_everything(fake: FakeBroker, wire: MakeWire) -> None:
     assert here.transport._answers == []
 
 
-def test_nothing_secret_or_endless_is_logged(here: Wire, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_secret_or_endless_is_logged(here: Wire, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     here.ask(make_batch([b"confidential"]))
     assert "confidential" not in caplog.text

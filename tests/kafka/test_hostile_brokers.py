@@ -15,6 +15,7 @@ import pytest
 import tokens
 from batches import make_batch
 from fake_broker import FakeBroker, Request, authenticated, produced, producer_id_of
+from fixture_types import LogCapture
 from producers import wait_until, wait_until_gone
 from wires import MakeWire, Wire, now_ms
 
@@ -44,7 +45,7 @@ def is_harmless(text: str) -> bool:
     return text.isprintable() and len(text.encode()) <= 1024
 
 
-def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: LogCapture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("shmaccum")]
 
 
@@ -58,9 +59,7 @@ def assert_recovers(fake: FakeBroker, here: Wire) -> None:
 
 
 @pytest.mark.parametrize("key", [API_VERSIONS, METADATA, INIT_PRODUCER_ID, PRODUCE])
-def test_a_frame_is_refused_by_its_size_alone(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, key: int
-) -> None:
+def test_a_frame_is_refused_by_its_size_alone(fake: FakeBroker, wire: MakeWire, caplog: LogCapture, key: int) -> None:
     """The sender neither waits for 99 MB nor keeps them if no answer to the request can have that size."""
     truth = fake.answers[key]
     fake.answers[key] = lambda request: head(99 * MB, request)
@@ -136,7 +135,7 @@ def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, here: Wire) -> N
     assert len(answer.invalid_records) == 2000
 
 
-def test_endless_varint_is_refused(fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture) -> None:
+def test_endless_varint_is_refused(fake: FakeBroker, here: Wire, caplog: LogCapture) -> None:
     """It has five bytes at most: read to its end, 4 MB of it take hours."""
     size = 4 * MB
     fake.answers[METADATA] = lambda request: (
@@ -147,9 +146,7 @@ def test_endless_varint_is_refused(fake: FakeBroker, here: Wire, caplog: pytest.
 
 
 @pytest.mark.parametrize("index", [-1, 2**31 - 1])
-def test_a_partition_of_an_absurd_number(
-    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture, index: int
-) -> None:
+def test_a_partition_of_an_absurd_number(fake: FakeBroker, here: Wire, caplog: LogCapture, index: int) -> None:
     def answer(request: Request) -> Any:
         response = fake.metadata(request)
         response.topics[0].partitions[0].partition_index = index
@@ -162,7 +159,7 @@ def test_a_partition_of_an_absurd_number(
 
 
 @pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1])
-def test_a_list_of_an_absurd_length(fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture, count: int) -> None:
+def test_a_list_of_an_absurd_length(fake: FakeBroker, here: Wire, caplog: LogCapture, count: int) -> None:
     """Of partitions."""
     fake.versions[METADATA] = (0, 8)
 
@@ -178,9 +175,7 @@ def test_a_list_of_an_absurd_length(fake: FakeBroker, here: Wire, caplog: pytest
     assert_recovers(fake, here)
 
 
-def test_another_broker_is_asked_when_one_talks_nonsense(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_broker_is_asked_when_one_talks_nonsense(fake: FakeBroker, wire: MakeWire, caplog: LogCapture) -> None:
     """However often the first one may be connected to again meanwhile."""
     caplog.set_level(logging.CRITICAL)
     with FakeBroker() as other:
@@ -222,9 +217,7 @@ def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, here
 # --- words ------------------------------------------------------------------------------------------------
 
 
-def test_control_characters_of_an_error_are_escaped(
-    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_control_characters_of_an_error_are_escaped(fake: FakeBroker, here: Wire, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     fake.answers[PRODUCE] = lambda request: produced((0, TopicAuthorizationError.code), error_message=FORGED * 500)
     (answer,) = here.ask(make_batch([b"x"]))
@@ -233,9 +226,7 @@ def test_control_characters_of_an_error_are_escaped(
     assert all(map(is_harmless, logged(caplog)))
 
 
-def test_control_characters_of_a_host_name_are_refused(
-    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_control_characters_of_a_host_name_are_refused(fake: FakeBroker, here: Wire, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
 
     def answer(request: Request) -> Any:
@@ -261,7 +252,7 @@ def log_in(fake: FakeBroker, wire: MakeWire, said: str, **settings: str) -> Wire
 
 @pytest.mark.parametrize("said", [f"invalid token {TOKEN}!", f"invalid token {TOKEN[10:50]}...", "a" * 430 + TOKEN])
 def test_a_token_that_a_broker_repeats_is_hidden(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, said: str
+    fake: FakeBroker, wire: MakeWire, caplog: LogCapture, said: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
     log_in(fake, wire, said, sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_provider="tokens.long_token")
@@ -270,9 +261,7 @@ def test_a_token_that_a_broker_repeats_is_hidden(
     assert not [part for part in parts if part in caplog.text]
 
 
-def test_a_password_that_a_broker_repeats_is_hidden(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_password_that_a_broker_repeats_is_hidden(fake: FakeBroker, wire: MakeWire, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     said = f"no user alice with password s3cr3t{FORGED}"
     here = log_in(fake, wire, said, sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="s3cr3t")

@@ -20,6 +20,7 @@ import pytest
 from batches import make_batch
 from brokers import MakeCluster, consume
 from examples import example
+from fixture_types import LogCapture, MonkeyPatch
 from kdc import REALM, Kdc, missing_kerberos
 from producers import wait_until, wait_until_gone
 from wires import MakeWire, assert_stores, start_transport
@@ -48,13 +49,13 @@ def by_keytab(keytab: Path, principal: str = "alice", **more: object) -> dict[st
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> None:
+def library(monkeypatch: MonkeyPatch) -> None:
     """Pass for having the package gssapi, of which nothing is used."""
     if find_spec("gssapi") is None:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
 
 
-def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ApiVersionError, match=r"pip install 'shmaccum\[kerberos\]'"):
         start_transport(**BY_KERBEROS)
@@ -126,7 +127,7 @@ class FakeContext:
 
 
 @pytest.fixture
-def fake_library(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def fake_library(monkeypatch: MonkeyPatch) -> list[dict[str, Any]]:
     """Replace the package gssapi; return the credentials that are asked for."""
     asked: list[dict[str, Any]] = []
     module: Any = ModuleType("gssapi")
@@ -206,7 +207,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
 
 
 @pytest.fixture
-def kdc(realm: Kdc, monkeypatch: pytest.MonkeyPatch) -> Kdc:
+def kdc(realm: Kdc, monkeypatch: MonkeyPatch) -> Kdc:
     """Return a center that this process, and those that it starts, find."""
     for name, value in realm.environment.items():
         monkeypatch.setenv(name, value)
@@ -250,7 +251,7 @@ def test_by_keytab(kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: st
 
 @pytest.mark.parametrize("principal", ["", f"bob@{REALM}"])
 def test_by_the_credential_cache(
-    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, principal: str, monkeypatch: pytest.MonkeyPatch
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, principal: str, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.directory / 'of-bob'}")
     kdc.log_in("bob", kdc.add("bob"))
@@ -300,7 +301,7 @@ def test_a_login_after_the_ticket_has_expired(kdc: Kdc, kerberized: KafkaCluster
     assert kdc.issued("AS_REQ", "carol") > issued
 
 
-def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: pytest.LogCaptureFixture, **settings: object) -> str:
+def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: LogCapture, **settings: object) -> str:
     caplog.set_level(logging.DEBUG)
     here = wire(cluster.bootstrap_servers, **settings)
     assert here.ask_until(here.transport.failure) is SaslAuthenticationError
@@ -308,7 +309,7 @@ def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: pytest.LogCaptureFixt
 
 
 def test_a_keytab_that_has_gone(
-    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, tmp_path: Path, caplog: LogCapture
 ) -> None:
     """After the start: a login says so, and the next one finds it again."""
     keytab = tmp_path / "keytab"
@@ -323,7 +324,7 @@ def test_a_keytab_that_has_gone(
 
 
 def test_a_keytab_whose_key_is_an_old_one(
-    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, tmp_path: Path, caplog: LogCapture
 ) -> None:
     old = tmp_path / "old"
     old.write_bytes(kdc.add("erin").read_bytes())
@@ -351,7 +352,7 @@ def test_refused_login_names_its_cause(
     kerberized: KafkaCluster,
     alice: Path,
     wire: MakeWire,
-    caplog: pytest.LogCaptureFixture,
+    caplog: LogCapture,
     given: dict[str, str],
     said: str,
 ) -> None:
@@ -360,7 +361,7 @@ def test_refused_login_names_its_cause(
 
 
 def test_a_center_that_is_away(
-    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, caplog: pytest.LogCaptureFixture
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, caplog: LogCapture
 ) -> None:
     """The error names it, and it is asked again; a login with a valid ticket does not need it."""
     keytab = kdc.add("frank")
@@ -388,8 +389,8 @@ def test_a_center_that_does_not_answer(
     alice: Path,
     wire: MakeWire,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: MonkeyPatch,
+    caplog: LogCapture,
 ) -> None:
     """The login waits for it, and the sender does not: it gives the attempt up in time."""
     keytab = tmp_path / "keytab"  # of which there is no ticket

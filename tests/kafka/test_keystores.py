@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fixture_types import MonkeyPatch
 from hypothesis import given
 from hypothesis import strategies as st
 from javastores import KEY, KINDS, STORE, Stores, settings_of
@@ -132,7 +133,7 @@ def test_what_cannot_be_used_is_named(
     assert "hush" not in str(caught.value)
 
 
-def test_pkcs12_without_its_library(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pkcs12_without_its_library(stores: Stores, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
     with pytest.raises(ApiVersionError, match=r"pip install 'shmaccum\[keystores\]'"):
         read(stores["PKCS12", "trust"])

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from fixture_types import LogCapture
 from wires import MakeWire, assert_stores, start_transport
 
 from shmaccum.cluster import TopicPartition
@@ -226,7 +227,7 @@ def test_a_delegation_token_that_is_none(
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password(sasl: KafkaCluster, wire: MakeWire, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password(sasl: KafkaCluster, wire: MakeWire, mechanism: str, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     failure = failure_of(wire, sasl.bootstrap_servers, **login(mechanism, sasl_password="not-it"))
     assert failure is SaslAuthenticationError
@@ -249,7 +250,7 @@ def test_a_password_that_becomes_right(sasl: KafkaCluster, wire: MakeWire, topic
     assert here.transport.failure() is None
 
 
-def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     given = BY_TOKEN | {"sasl_oauthbearer_token_provider": "tokens.no_token"}
     assert failure_of(wire, sasl.bootstrap_servers, **given) is SaslAuthenticationError
@@ -257,12 +258,12 @@ def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureF
     assert "very-secret" not in caplog.text
 
 
-def test_mechanism_the_broker_does_not_offer(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_mechanism_the_broker_does_not_offer(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     assert failure_of(wire, **login("SCRAM-SHA-256") | at("SECURE")) is UnsupportedSaslMechanismError
     assert "does not offer sasl.mechanism SCRAM-SHA-256, but SCRAM-SHA-512" in caplog.text
 
 
-def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     given = {name: value for name, value in at("TLS").items() if name != "ssl_truststore_location"}
     assert failure_of(wire, **given) is SslAuthenticationError
     assert "unable to get local issuer certificate" in caplog.text
@@ -270,19 +271,19 @@ def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: pytes
 
 @pytest.mark.parametrize("ours", ["none", "expired"])
 def test_a_certificate_that_the_broker_does_not_accept(
-    at: At, certificates: Certificates, wire: MakeWire, ours: str, caplog: pytest.LogCaptureFixture
+    at: At, certificates: Certificates, wire: MakeWire, ours: str, caplog: LogCapture
 ) -> None:
     given = {"ssl_keystore_location": certificates.expired.pem} if ours == "expired" else {}
     assert failure_of(wire, **at("TLS", **given)) is SslAuthenticationError
     assert "the broker refused our certificate; check the one in ssl.keystore, and its end" in caplog.text
 
 
-def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     assert failure_of(wire, **at("EXPIRED")) is SslAuthenticationError
     assert "certificate has expired" in caplog.text
 
 
-def test_a_name_that_is_not_the_certificates(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_is_not_the_certificates(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     given = login("SCRAM-SHA-512") | at("SECURE", host="127.1")
     assert failure_of(wire, **given) is SslAuthenticationError
     assert "certificate is not valid for '127.1'" in caplog.text
@@ -290,7 +291,7 @@ def test_a_name_that_is_not_the_certificates(at: At, wire: MakeWire, caplog: pyt
     unchecked.ask_until(lambda: unchecked.transport.cluster().nodes)
 
 
-def test_plain_text_to_a_broker_that_speaks_tls(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_text_to_a_broker_that_speaks_tls(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     here = wire(at("TLS")["servers"])
     here.ask_until(lambda: "the next one" in caplog.text)
     assert "set security.protocol to SSL" in caplog.text
@@ -298,7 +299,7 @@ def test_plain_text_to_a_broker_that_speaks_tls(at: At, wire: MakeWire, caplog: 
 
 
 def test_tls_to_a_broker_that_does_not_speak_it(
-    sasl: KafkaCluster, certificates: Certificates, wire: MakeWire, caplog: pytest.LogCaptureFixture
+    sasl: KafkaCluster, certificates: Certificates, wire: MakeWire, caplog: LogCapture
 ) -> None:
     here = wire(sasl.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=certificates.ca)
     here.ask_until(lambda: "connection to broker" in caplog.text)

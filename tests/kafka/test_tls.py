@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import LogCapture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from producers import wait_until
@@ -104,7 +105,7 @@ def subject(connector: TlsConnector, server: ssl.SSLContext) -> str:
 
 
 def test_a_connection_uses_the_files_as_they_are(
-    certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    certificates: Certificates, tmp_path: Path, caplog: LogCapture
 ) -> None:
     """Half a file, or none, changes nothing."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from fixture_types import LogCapture
 from processes import wait_until
 from producers import wait_until_gone
 
@@ -119,7 +120,7 @@ def test_a_job_that_has_ended_is_forgotten(
         assert len(BatchCommitter(client, query.config, query.writer).recover()[1]) == 1
 
 
-def test_a_taken_name_is_a_warning(driver: Driver, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_taken_name_is_a_warning(driver: Driver, topic: str, caplog: LogCapture) -> None:
     """If another user has taken the name of the watch's socket, no settings are sent to it."""
     config = ProducerConfig.parse({"bootstrap.servers": "localhost:1"})
     with socket.socket(socket.AF_UNIX) as squatter:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fake_broker import Request, produced
+from fixture_types import LogCapture
 from producers import PATIENCE_S, wait_until_gone
 from transaction_broker import ANSWER_LOST, LOST, TransactionBroker
 from transaction_scenes import (
@@ -230,7 +231,7 @@ def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) 
 
 
 @pytest.mark.parametrize("fences", ["here", "elsewhere"])
-def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: pytest.LogCaptureFixture, fences: str) -> None:
+def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: LogCapture, fences: str) -> None:
     """Its transaction is aborted already: by the producer that has its id now, of this slab or of another host's."""
     with scene.ready(transactional_id="fenced") as fenced:
         fenced.begin_transaction()
