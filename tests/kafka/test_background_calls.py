@@ -16,7 +16,7 @@ import tokens
 from batches import make_batch
 from fake_broker import FakeBroker
 from fixture_types import LogCapture, MonkeyPatch
-from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
+from producers import kafka_settings, kill_sender, sender_pid, wait_until, wait_until_gone
 from wires import MakeWire, now_ms
 
 from shmaccum import Producer
@@ -178,15 +178,8 @@ def waiting(
     """Return a producer whose sender gets tokens only while there is a file, and that file."""
     fake.let_in("OAUTHBEARER")
     monkeypatch.setenv("TOKENS", str(tmp_path))
-    given = {name.replace("_", "."): value for name, value in (BY_TOKEN | LONG).items()}
-    settings = settings_of(slab_name, tmp_path / "none", max_block_ms=60_000) | given
-    settings |= {
-        "transport": "kafka",
-        "bootstrap.servers": fake.servers,
-        "sasl.oauthbearer.token.provider": "tokens.token_of_a_file",
-    }
-    del settings["log.dir"]
-    with Producer(settings) as producer:
+    given = BY_TOKEN | LONG | {"sasl_oauthbearer_token_provider": "tokens.token_of_a_file", "max_block_ms": 60_000}
+    with Producer(kafka_settings(fake.servers, slab_name, **given)) as producer:
         yield producer, tmp_path / "may-return"
         (tmp_path / "may-return").touch()
     wait_until_gone(slab_name)

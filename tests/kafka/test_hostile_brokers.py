@@ -16,7 +16,7 @@ import tokens
 from batches import make_batch
 from fake_broker import FakeBroker, Request, authenticated, produced, producer_id_of
 from fixture_types import LogCapture
-from producers import wait_until, wait_until_gone
+from producers import kafka_settings, wait_until, wait_until_gone
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum import Producer
@@ -335,13 +335,7 @@ def test_thousands_of_brokers_do_not_keep_the_sender_from_its_work(fake: FakeBro
     """The table of brokers has those that it has connected to, and an entry for no other."""
     answer = fake.metadata(Request(bytes(12)), brokers=[(number, fake) for number in range(1, 10_000)])
     fake.answers[METADATA] = lambda request: answer
-    config = {
-        "bootstrap.servers": fake.servers,
-        "shmaccum.name": slab_name,
-        "sender.idle.ms": 50,
-        "metadata.max.age.ms": 100,
-    }
-    with Producer(config | {"buffer.memory": 1 << 20}) as producer:
+    with Producer(kafka_settings(fake.servers, slab_name, metadata_max_age_ms=100)) as producer:
         producer.send("t", b"x", partition=0).get(timeout=60)
         wait_until(lambda: len(fake.of(METADATA)) >= 3)
         producer.send("t", b"x", partition=0).get(timeout=60)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -18,11 +16,11 @@ from typing import Any
 
 import pytest
 from batches import make_batch
-from brokers import MakeCluster, consume
+from brokers import MakeCluster
 from examples import example
 from fixture_types import LogCapture, MonkeyPatch
 from kdc import REALM, Kdc, missing_kerberos
-from producers import wait_until, wait_until_gone
+from producers import kafka_settings, wait_until, wait_until_gone
 from wires import MakeWire, assert_stores, start_transport
 
 from shmaccum import Producer
@@ -258,16 +256,19 @@ def test_by_the_credential_cache(
     assert_stores(wire, kerberized, topic, sasl_kerberos_principal=principal, **BY_KERBEROS)
 
 
-def settings_of(cluster: KafkaCluster, name: str, **settings: object) -> dict[str, object]:
-    """Return the settings of a whole producer."""
-    own = {"bootstrap.servers": cluster.bootstrap_servers, "shmaccum.name": name, "sender.idle.ms": 0}
-    return own | {key.replace("_", "."): value for key, value in settings.items()}
-
-
 def test_a_producer(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, topic: str) -> None:
-    """By the sender as a process, which inherits where the realm is."""
+    """By the sender as a process, which inherits where the realm is; with the options that docs/spark.md has."""
     kerberized.admin.create_topic(topic)
-    with Producer(settings_of(kerberized, slab_name, **by_keytab(alice))) as producer:
+    changes = {
+        "broker1:9092,broker2:9092": kerberized.bootstrap_servers,
+        "SASL_SSL": kerberized.security_protocol,
+        "/etc/security/keytabs/etl.keytab": str(alice),
+        "etl@EXAMPLE.COM": f"alice@{REALM}",
+    }
+    names: dict[str, Any] = {}
+    exec(example("Kerberos", changes, page="docs/spark.md"), names)
+    options = {name.removeprefix("kafka."): value for name, value in names["options"].items()}
+    with Producer(kafka_settings(kerberized.bootstrap_servers, slab_name) | options) as producer:
         assert producer.send(topic, b"x").get(60).offset == 0
     wait_until_gone(slab_name)
 
@@ -276,7 +277,7 @@ def test_producer_gets_the_reason_of_a_failed_login(
     kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, tmp_path: Path
 ) -> None:
     def failure(name: str, **given: object) -> str:
-        settings = settings_of(kerberized, name, **given)
+        settings = kafka_settings(kerberized.bootstrap_servers, name, **given)
         with pytest.raises(ShmaccumError) as caught, Producer(settings) as producer:
             producer.send("t", b"x").get(60)
         wait_until_gone(name)
@@ -409,48 +410,3 @@ def test_a_center_that_does_not_answer(
 
 def background_calls() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "shmaccum-background-call"]
-
-
-SPARK_JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-local, options = map(json.loads, sys.argv[1:])
-builder = SparkSession.builder.master("local[2]")
-for name, value in local.items():
-    builder = builder.config(name, value)
-with builder.getOrCreate() as spark:
-    rows = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
-    rows.write.format("shmaccum").mode("append").options(**options).save()
-"""
-
-
-def test_a_spark_job(
-    kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, topic: str, tmp_path: Path
-) -> None:
-    """With the options that docs/spark.md has."""
-    pytest.importorskip("pyspark")
-    kerberized.admin.create_topic(topic)
-    names: dict[str, Any] = {}
-    changes = {
-        "broker1:9092,broker2:9092": kerberized.bootstrap_servers,
-        "SASL_SSL": kerberized.security_protocol,
-        "/etc/security/keytabs/etl.keytab": str(alice),
-        "etl@EXAMPLE.COM": f"alice@{REALM}",
-    }
-    exec(example("Kerberos", changes, page="docs/spark.md"), names)
-    options = names["options"] | {"topic": topic, "kafka.shmaccum.name": slab_name, "kafka.sender.idle.ms": "0"}
-    local = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(tmp_path / "scratch"),
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-        "spark.ui.enabled": "false",
-    }
-    command = [sys.executable, "-c", SPARK_JOB, json.dumps(local), json.dumps(options)]
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (records,) = consume({"bootstrap.servers": kerberized.internal_servers}, topic).values()
-    assert len(records) == 100
-    wait_until_gone(slab_name)

@@ -54,8 +54,6 @@ class _Raised(NamedTuple):
 
 
 class Child:
-    """A child process, as the test sees it."""
-
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], how: How) -> None:
         context = multiprocessing.get_context(_METHODS[how])
         self._link, theirs = context.Pipe()
@@ -106,7 +104,6 @@ class Child:
         return self._outcome.value
 
     def signal(self, number: int) -> None:
-        """Send the child a signal."""
         os.kill(self.pid, number)
 
     def join(self, timeout_s: float = PATIENCE_S) -> int:

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 
 
 def write(rows: DataFrame, options: Mapping[str, str], **more: str) -> None:
-    """Append a batch."""
     rows.write.format("shmaccum").mode("append").options(**{**options, **more}).save()
 
 

@@ -17,7 +17,7 @@ from fixture_types import LogCapture, MonkeyPatch
 from kafka import KafkaAdminClient
 from kafka.admin import UpdateFeatureType
 from processes import wait_until
-from producers import wait_until_gone
+from producers import kafka_settings, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum._core import murmur2
@@ -92,15 +92,9 @@ FORGOTTEN = {step: f"forgotten-{step}" for step in ("never", "init_producer_id",
 
 def settings(cluster: KafkaCluster, **more: object) -> ProducerConfig:
     """Return the settings of the tasks and their driver; ``_`` stands for Kafka's ``.``."""
-    given = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "shmaccum.name": SLAB,
-        "buffer.memory": 1 << 20,
-        "sender.idle.ms": 100,
-        "transactional.id": "tasks",
-        "max.block.ms": 20_000,
-    }
-    return ProducerConfig.parse(given | {name.replace("_", "."): value for name, value in more.items()})
+    return ProducerConfig.parse(
+        kafka_settings(cluster.bootstrap_servers, SLAB, **{"transactional_id": "tasks", **more})
+    )
 
 
 class Decisions:

@@ -6,12 +6,11 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 from fixture_types import LogCapture
 from processes import wait_until
-from producers import wait_until_gone
+from producers import kafka_settings, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.config import ProducerConfig
@@ -71,14 +70,7 @@ def driver(process: subprocess.Popen[bytes]) -> Driver:
 @pytest.fixture
 def producer(kafka: KafkaCluster, slab_name: str, topic: str) -> Iterator[Producer]:
     kafka.admin.create_topic(topic, partitions=1)
-    settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "shmaccum.name": slab_name,
-        "buffer.memory": 1 << 20,
-        "sender.idle.ms": 100,
-        "transactional.id": slab_name,
-    }
-    with closing(Producer(ProducerConfig.parse(settings))) as producer:
+    with Producer(kafka_settings(kafka.bootstrap_servers, slab_name, transactional_id=slab_name)) as producer:
         yield producer
     wait_until_gone(slab_name)
 

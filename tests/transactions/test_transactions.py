@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from brokers import MakeCluster, consume_values, wait_for_markers
 from processes import Child
-from producers import sender_pid, wait_until, wait_until_gone
+from producers import kafka_settings, sender_pid, wait_until, wait_until_gone
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition, errors
 from shmaccum._core import Slot
@@ -50,13 +50,7 @@ def transactional(cluster: KafkaCluster, name: str, **more: object) -> Iterator[
 
 
 def settings(cluster: KafkaCluster, name: str, **more: object) -> dict[str, object]:
-    return {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "shmaccum.name": name,
-        "buffer.memory": 1 << 20,
-        "sender.idle.ms": 100,
-        "transactional.id": name,
-    } | {key.replace("_", "."): value for key, value in more.items()}
+    return kafka_settings(cluster.bootstrap_servers, name, **{"transactional_id": name, **more})
 
 
 def visible(cluster: KafkaCluster, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
