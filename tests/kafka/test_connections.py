@@ -51,16 +51,6 @@ def test_a_name_that_is_not_known_yet(wire: MakeWire, caplog: LogCapture) -> Non
     assert here.transport.failure() is None
 
 
-def test_one_of_two_is_enough(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(f"127.0.0.1:{free_port()},{fake.servers}")
-    assert here.leader(T0) == Node(1, "127.0.0.1", fake.port)
-
-
-def test_no_connection_without_need(fake: FakeBroker, here: Wire) -> None:
-    here.poll(50)
-    assert fake.connections == []
-
-
 def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, here: Wire) -> None:
     """As brokers have it that are older than the question (KIP-511), and librdkafka's mock in a way of its own."""
 

@@ -78,16 +78,7 @@ class Row(NamedTuple):
 
 
 class Trial:
-    """Producers that append to topics of a cluster.
-
-    Args:
-        cluster: Where the records go.
-        start: Starts a child process.
-        name: Of the slab.
-        directory: For accounts and the sender's log.
-        topics: Existing ones, or ones created later.
-        settings: Of the producers, beside `SETTINGS`.
-        large, large_size: See `Load`.
+    """Producers that append to topics of a cluster; topics can be created later.
 
     Attributes:
         topics: all of them.
@@ -103,9 +94,7 @@ class Trial:
         directory: Path,
         topics: tuple[str, ...],
         settings: Mapping[str, object],
-        *,
-        large: int = 0,
-        large_size: int = 0,
+        **large: int,
     ) -> None:
         self.topics = topics
         self.deleted: set[str] = set()
@@ -124,7 +113,7 @@ class Trial:
             "shmaccum.name": name,
             "sender.log.file": str(self._sender_log),
         }
-        self._load = Load(SETTINGS | own | dict(settings), self._directory, topics, PARTITIONS, large, large_size)
+        self._load = Load(SETTINGS | own | dict(settings), self._directory, topics, PARTITIONS, **large)
 
     def make_topics(self, settings: Mapping[str, object]) -> None:
         """Make the topics."""
