@@ -12,10 +12,7 @@ from wires import MakeWire, Wire
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
-    InvalidProducerEpochError,
     InvalidTimestampError,
-    KafkaError,
-    OutOfOrderSequenceError,
 )
 from shmaccum.record.compression import CompressionType
 from tools.kafka import KafkaCluster
@@ -58,19 +55,6 @@ def test_every_compression(kafka: KafkaCluster, here: Wire, topic: str, compress
     assert consume_values(settings(kafka), topic) == {0: values}
 
 
-def test_a_batch_that_comes_twice_is_stored_once(kafka: KafkaCluster, here: Wire, topic: str) -> None:
-    kafka.admin.create_topic(topic)
-    producer_id, _ = here.producer_id()
-    offsets = []
-    for sequence in (0, 1, 0, 2):
-        batch = make_batch([b"%d" % sequence], to=TopicPartition(topic, 0), producer_id=producer_id, sequence=sequence)
-        (answer,) = here.store(batch)
-        assert answer.error is None
-        offsets.append(answer.base_offset)
-    assert offsets == [0, 1, 0, 2]
-    assert consume_values(settings(kafka), topic) == {0: [b"0", b"1", b"2"]}
-
-
 def test_the_brokers_time(kafka: KafkaCluster, here: Wire, topic: str) -> None:
     """A topic that stamps records itself says when."""
     kafka.admin.create_topic(topic, settings={"message.timestamp.type": "LogAppendTime"})
@@ -85,29 +69,3 @@ def test_records_with_a_time_that_the_topic_does_not_take(kafka: KafkaCluster, h
     (answer,) = here.store(make_batch([b"x", b"y"], to=TopicPartition(topic, 0)))
     assert (answer.error, tuple(answer.invalid_records)) == (InvalidTimestampError, (0, 1))
     assert f"for {topic}-0" in answer.message
-
-
-@pytest.mark.parametrize(
-    ("sequence", "epoch", "error"), [(5, 1, OutOfOrderSequenceError), (0, 0, InvalidProducerEpochError)]
-)
-def test_a_batch_that_does_not_follow_the_last_one(
-    kafka: KafkaCluster, here: Wire, topic: str, sequence: int, epoch: int, error: type[KafkaError]
-) -> None:
-    kafka.admin.create_topic(topic)
-    to, (producer_id, _) = TopicPartition(topic, 0), here.producer_id()
-    (first,) = here.store(make_batch([b"x"], to=to, producer_id=producer_id, sequence=0, epoch=1))
-    (second,) = here.store(make_batch([b"y"], to=to, producer_id=producer_id, sequence=sequence, epoch=epoch))
-    assert (first.error, second.error) == (None, error)
-
-
-def test_a_topic_that_is_made_again(kafka: KafkaCluster, here: Wire, topic: str) -> None:
-    """Its leader epoch starts over, below the known one (KIP-320)."""
-    kafka.admin.create_topic(topic)
-    to = TopicPartition(topic, 0)
-    here.leader(to)
-    here.transport._metadata._epochs[to] = 1000
-    kafka.admin.delete_topic(topic)
-    kafka.admin.create_topic(topic)
-    here.transport.request_update([topic])
-    here.until(lambda: here.transport._metadata._epochs.get(to) == 0)
-    assert here.store(make_batch([b"x"], to=to))[0].error is None

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -164,25 +162,6 @@ def consume(settings: dict[str, Any], topic: str, first: Mapping[int, int] | Non
 def consume_values(settings: dict[str, Any], topic: str) -> dict[int, list[bytes | None]]:
     """Read a topic from its beginning to its end by confluent-kafka: the values of each partition, in order."""
     return {partition: [each.value() for each in records] for partition, records in consume(settings, topic).items()}
-
-
-def set_epochs(cluster: KafkaCluster, epochs: Mapping[str, tuple[int, int] | None]) -> None:
-    """Let transactional ids have epochs, as after so many transactions; the cluster's one broker starts again.
-
-    A coordinator reads its ids from its log when it starts, and takes records there from who calls itself the
-    administration's client. All ids have committed their last transaction. An id with None is forgotten, as an expired
-    one is; others get a producer id and an epoch.
-    """
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "__admin_client", "log_level": 0})
-    complete_commit, now_ms = 4, int(time.time() * 1000)
-    for name, identity in epochs.items():
-        key = struct.pack(">hh", 0, len(name)) + name.encode()
-        value = identity and struct.pack(">hqhibiqq", 0, *identity, 60_000, complete_commit, 0, now_ms, now_ms)
-        producer.produce("__transaction_state", value, key, 0)
-    assert producer.flush(PATIENCE_S) == 0
-    (node,) = cluster.nodes.values()
-    node.stop()
-    node.start()
 
 
 def wait_for_markers(bootstrap_servers: str) -> None:

@@ -19,6 +19,7 @@ UNFINISHED = 0xFFFF
 
 
 def core_segment(name: str, geometry: Geometry) -> _core.Segment:
+    """Map an existing slab."""
     descriptor = os.open(names.segment_path(name), os.O_RDWR)
     try:
         return _core.Segment(descriptor, geometry)
@@ -41,13 +42,18 @@ class Damaged(Exception):
 
 
 def owner(entry: int, incarnation: int = 1) -> int:
+    """Return the owner bits of a process."""
     return entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
 
 
 class Slab:
     """A pool of free slots, which processes of the test use in turn, by entry.
 
-    ``keeps_checksums``: headers have checksums; those are then among the stores of each append.
+    Args:
+        slot_count: how many.
+        core: the module to use.
+        slot_size: bytes of each.
+        keeps_checksums: whether headers have checksums; those are then among the stores of each append.
     """
 
     def __init__(
@@ -84,10 +90,12 @@ class Slab:
         return ticket
 
     def close(self) -> None:
+        """Release the memory."""
         self.words.release()
         os.close(self.descriptor)
 
     def word(self, region: str, name: str, entry: int = 0) -> int:
+        """Return the index of a word."""
         if region not in self._places:
             view = self.segment.view(region)
             begin = view.ctypes.data - self.segment.view("superblock").ctypes.data
@@ -97,6 +105,7 @@ class Slab:
         return int(begin + entry * size + fields[name][1]) // 8
 
     def take(self, count: int, most: int = 1) -> list[Buffer]:
+        """Allocate without a wait."""
         taken: list[Buffer] = []
         assert self.pool.allocate(taken, count, most) == (LOCK_TAKEN, len(taken))
         return taken
@@ -122,6 +131,7 @@ class Slab:
         return taken
 
     def chain(self, buffer: Buffer) -> list[int]:
+        """Return a buffer's slots, by its headers."""
         headers = self.segment.view("headers")
         chain = [buffer.slot]
         while len(chain) < headers["slots"][buffer.slot]:
@@ -184,7 +194,11 @@ def kill_at(core: Any, step: int, operation: Callable[[], object]) -> bool:
 def stop_at(core: Any, step: int, operation: Callable[[], object], meanwhile: Callable[[], object]) -> bool:
     """Run an operation in a child that is stopped before a step while others go on; return whether it had that many.
 
-    If the child is not stopped, the others do ``meanwhile`` after the operation.
+    Args:
+        core: with steps.
+        step: before which the child is stopped.
+        operation: the child's.
+        meanwhile: what the others do. If the child is not stopped, they do it behind the operation.
     """
     child = os.fork()
     if not child:

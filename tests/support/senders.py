@@ -110,14 +110,9 @@ class Hand:
         self._answers: list[ProduceResponse] = []
         self._cluster: tuple[Cluster, frozenset[TopicPartition], Cluster] | None = None
 
-    def start(self) -> None:
-        self._log.start()
-
-    def init_producer_id(self) -> tuple[int, int] | None:
-        return self._log.init_producer_id()
-
-    def failure(self) -> type[KafkaError] | None:
-        return self._log.failure()
+    def __getattr__(self, name: str) -> Any:
+        """Leave all else to the log's transport."""
+        return getattr(self._log, name)
 
     def cluster(self) -> Cluster:
         real = self._log.cluster()
@@ -132,12 +127,6 @@ class Hand:
     def request_update(self, topics: Collection[str]) -> None:
         self.updates.append(set(topics))
         self._log.request_update(topics)
-
-    def ready(self, node: Node, now_ms: int) -> bool:
-        return self._log.ready(node, now_ms)
-
-    def connection_delay_ms(self, node: Node, now_ms: int) -> float:
-        return self._log.connection_delay_ms(node, now_ms)
 
     def is_busy(self) -> bool:
         return self.busy
@@ -201,9 +190,6 @@ class Hand:
             return []
         answers, self._answers = self._answers, []
         return answers
-
-    def close(self) -> None:
-        self._log.close()
 
 
 class HandRun:

@@ -60,6 +60,13 @@ class Scene:
             self.broker.seen.clear()
             yield producer
 
+    @contextmanager
+    def begun(self, **more: object) -> Iterator[Producer]:
+        """Have a producer that has begun a transaction."""
+        with self.ready(**more) as producer:
+            producer.begin_transaction()
+            yield producer
+
     def epochs(self, api_key: int) -> list[int]:
         return [request.asked.producer_epoch for request in self.broker.seen if request.api_key == api_key]
 
@@ -81,26 +88,20 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
 
 
 @contextmanager
-def no_memory(producer: Producer) -> Iterator[None]:
-    pool = producer._accumulator.state.pool
-    taken: list[Buffer] = []
+def waiting_for_memory(producer: Producer, call: Callable[[], object]) -> Iterator[Future[object]]:
+    """Begin a call that waits for memory, all of which is taken until the block ends."""
+    pool, taken = producer._accumulator.state.pool, list[Buffer]()
     while pool.available_memory():
         buffers: list[Buffer] = []
         pool.allocate(pool.poolable_size, 1000, buffers, most=1000)
         taken += buffers
-    try:
-        yield
-    finally:
-        pool.deallocate(*taken)
-
-
-@contextmanager
-def waiting_for_memory(producer: Producer, call: Callable[[], object]) -> Iterator[Future[object]]:
-    """Begin a call that waits for memory until the block ends."""
-    with ThreadPoolExecutor(1) as threads, no_memory(producer):
-        outcome = threads.submit(call)
-        wait_until(lambda: producer.metrics()["producer-metrics"]["waiting-threads"] == 1, "the call waits")
-        yield outcome
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            outcome = threads.submit(call)
+            wait_until(lambda: producer.metrics()["producer-metrics"]["waiting-threads"] == 1, "the call waits")
+            yield outcome
+        finally:
+            pool.deallocate(*taken)
 
 
 Step = Callable[[Producer], Any]

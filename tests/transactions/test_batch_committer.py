@@ -5,34 +5,26 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import struct
+import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import confluent_kafka
 import pytest
-from brokers import MakeCluster, consume_values, set_epochs, wait_for_markers
+from brokers import MakeCluster, consume_values, wait_for_markers
 from fixture_types import LogCapture, MonkeyPatch
 from kafka import KafkaAdminClient
 from kafka.admin import UpdateFeatureType
 from processes import wait_until
 from producers import kafka_settings, wait_until_gone
 
-from shmaccum import Producer
+from shmaccum import Producer, errors
 from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    ConfigError,
-    CoordinatorNotAvailableError,
-    IllegalStateError,
-    KafkaError,
-    NetworkError,
-    ProducerFencedError,
-    TransactionalIdNotFoundError,
-    TransactionLostError,
-)
 from shmaccum.transactions import batch_committer
 from shmaccum.transactions.administration import ONGOING, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan
@@ -129,6 +121,25 @@ def decisions_at(cluster: KafkaCluster) -> Iterator[Decisions]:
         yield Decisions(cluster, client, config)
 
 
+def set_epochs(cluster: KafkaCluster, epochs: Mapping[str, tuple[int, int] | None]) -> None:
+    """Let transactional ids have these producer ids and epochs, or be forgotten (None); the one broker starts again.
+
+    A coordinator reads its ids from its log when it starts, and takes records there from who calls itself the
+    administration's client. All ids have committed their last transaction.
+    """
+    administration = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "__admin_client", "log_level": 0}
+    producer = confluent_kafka.Producer(administration)
+    complete_commit, now_ms = 4, int(time.time() * 1000)
+    for name, identity in epochs.items():
+        key = struct.pack(">hh", 0, len(name)) + name.encode()
+        value = identity and struct.pack(">hqhibiqq", 0, *identity, 60_000, complete_commit, 0, now_ms, now_ms)
+        producer.produce("__transaction_state", value, key, 0)
+    assert producer.flush(60) == 0
+    (node,) = cluster.nodes.values()
+    node.stop()
+    node.start()
+
+
 @pytest.fixture(scope="module")
 def broker(kafka_cluster: MakeCluster) -> KafkaCluster:
     """Return a broker that has run for long: writers have used up their epochs, and others are forgotten."""
@@ -186,14 +197,14 @@ class Job:
     def run_impatiently(self, call: Callable[[BatchCommitter], object], ask: Ask, **more: object) -> int:
         """Do what a driver does, with another way to ask brokers; return how often it asked.
 
-        A KafkaError is no surprise.
+        A errors.KafkaError is no surprise.
         """
         config, ask_all, numbers = settings(self.cluster, max_block_ms=300), BrokerClient.ask_all, itertools.count()
 
         def ask_otherwise(client: BrokerClient, exchanges: Sequence[Exchange], deadline_ms: float) -> None:
             ask(next(numbers), exchanges, lambda: ask_all(client, exchanges, deadline_ms))
 
-        with pytest.MonkeyPatch.context() as patch, BrokerClient(config) as client, suppress(KafkaError):
+        with pytest.MonkeyPatch.context() as patch, BrokerClient(config) as client, suppress(errors.KafkaError):
             patch.setattr(BrokerClient, "ask_all", ask_otherwise)
             call(BatchCommitter(client, config, self.writer(**more)))
         return next(numbers)
@@ -364,7 +375,7 @@ def test_an_older_driver_is_fenced(job: Job) -> None:
     older = job.plan()
     written = job.write(0, b"older")
     newer = job.plan()
-    with pytest.raises(ProducerFencedError, match="has been started again"):
+    with pytest.raises(errors.ProducerFencedError, match="has been started again"):
         job.commit(older, 0, [written])
     job.end_batch(older)  # leaves the newer one alone
     job.commit(newer, 0, [job.write(0, b"newer")])
@@ -382,8 +393,9 @@ def test_a_decided_transaction_was_aborted(job: Job, monkeypatch: MonkeyPatch) -
     with BrokerClient(job.config) as client:
         Transactions(client, job.config).abort(written.transactional_id, deadline_after(10_000))
     wait_for_markers(job.cluster.bootstrap_servers)
+    lost = rf"{written.transactional_id} .* 2 records in {job.topic}-0"
     for _ in range(2):
-        with pytest.raises(TransactionLostError, match=rf"{written.transactional_id} .* 2 records in {job.topic}-0"):
+        with pytest.raises(errors.TransactionLostError, match=lost):
             job.plan()
     assert job.plan(fail_on_data_loss=False).decided == 0
 
@@ -392,7 +404,7 @@ def test_a_decided_transaction_was_aborted(job: Job, monkeypatch: MonkeyPatch) -
 def test_the_log_is_not_compacted(job: Job) -> None:
     job.log = f"{job.name}-log"
     job.cluster.admin.create_topic(job.log, settings={"cleanup.policy": "delete"})
-    with pytest.raises(ConfigError, match="set compact"):
+    with pytest.raises(errors.ConfigError, match="set compact"):
         job.plan()
 
 
@@ -403,9 +415,9 @@ def test_a_deleted_log_refuses_until_the_user_decides(job: Job, decisions: Decis
     job.cluster.admin.delete_topic(job.log)
     before = decisions.holder(job.name)
     for _ in range(3):
-        with pytest.raises(IllegalStateError, match=r"the topic was deleted.* is there twice"):
+        with pytest.raises(errors.IllegalStateError, match=r"the topic was deleted.* is there twice"):
             job.plan()
-        with pytest.raises(IllegalStateError, match="the topic was deleted"), job.committer() as committer:
+        with pytest.raises(errors.IllegalStateError, match="the topic was deleted"), job.committer() as committer:
             committer.recover()
     assert decisions.holder(job.name) == before
     assert job.plan(fail_on_data_loss=False).decided is None
@@ -503,7 +515,7 @@ def test_junk_is_skipped_where_any_state_counts(decisions: Decisions, caplog: Lo
 def test_the_state_of_a_forgotten_id_counts(decisions: Decisions, caplog: LogCapture) -> None:
     """Else a batch that Spark repeats after a week is there twice."""
     name = FORGOTTEN["never"]
-    with pytest.raises(TransactionalIdNotFoundError):
+    with pytest.raises(errors.TransactionalIdNotFoundError):
         decisions.coordinator(name).describe(deadline_after(20_000))
     plan = decisions.committer(name).plan()
     assert (plan.number, plan.decided) == (2, 0)
@@ -540,10 +552,10 @@ def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions, topi
     begun = older.plan()
     plan = newer.plan()
     named = "another driver now: process 2 on host b, started 2026-01-02. This one, process 1 on host a"
-    with pytest.raises(ProducerFencedError, match=named):
+    with pytest.raises(errors.ProducerFencedError, match=named):
         older.commit(begun, 1, "query", [])
     for _ in range(2):
-        with pytest.raises(ProducerFencedError, match=named):
+        with pytest.raises(errors.ProducerFencedError, match=named):
             older.plan()
     older.end_batch(None)
     newer.commit(plan, 1, "query", [])
@@ -553,7 +565,7 @@ def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions, topi
     newer.commit(plan, 2, "query", [])
     third = decisions.committer(topic, driver=Driver("a", 1, 2, "2026-01-03"))
     assert third.plan().decided == 2
-    with pytest.raises(ProducerFencedError, match="process 1 on host a, started 2026-01-03"):
+    with pytest.raises(errors.ProducerFencedError, match="process 1 on host a, started 2026-01-03"):
         newer.plan()
 
 
@@ -648,7 +660,7 @@ def test_a_coordinator_has_just_moved(job: Job, monkeypatch: MonkeyPatch) -> Non
     def ask_when_moved(self: BrokerClient, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
         response = ask(self, node, make, deadline_ms)
         if len(getattr(response, "coordinators", ())) == len(written) and not unavailable:
-            response.coordinators[0].error_code = CoordinatorNotAvailableError.code
+            response.coordinators[0].error_code = errors.CoordinatorNotAvailableError.code
             unavailable.append(response.coordinators[0].key)
         return response
 
@@ -677,7 +689,7 @@ def test_no_call_waits_for_ever(job: Job, trouble: str) -> None:
         def ask(number: int, exchanges: Sequence[Exchange], really: Callable[[], None]) -> None:
             if number >= answered and trouble == "lost":
                 for each in exchanges:
-                    each.error = NetworkError("lost")
+                    each.error = errors.NetworkError("lost")
                 return
             if number >= answered:
                 node.pause()

@@ -151,16 +151,14 @@ def test_an_end_whose_answer_is_lost_counts_once(scene: Scene) -> None:
 def test_the_last_transaction_is_still_ending(scene: Scene) -> None:
     """CONCURRENT_TRANSACTIONS takes milliseconds, so ``retry.backoff.ms`` is too long: the test would time out."""
     first = ADD_PARTITIONS if scene.version == 1 else TXN_OFFSET_COMMIT
-    with scene.ready(retry_backoff_ms=200_000, retry_backoff_max_ms=200_000, max_block_ms=100_000) as producer:
-        producer.begin_transaction()
+    with scene.begun(retry_backoff_ms=200_000, retry_backoff_max_ms=200_000, max_block_ms=100_000) as producer:
         scene.broker.fail(first, errors.ConcurrentTransactionsError.code)
         run_from(producer, "send")
         assert scene.broker.count(first) == (3 if first == ADD_PARTITIONS else 2)
 
 
 def test_other_errors_wait_for_the_backoff(scene: Scene) -> None:
-    with scene.ready(retry_backoff_ms=300, retry_backoff_max_ms=300) as producer:
-        producer.begin_transaction()
+    with scene.begun(retry_backoff_ms=300, retry_backoff_max_ms=300) as producer:
         send(producer)
         scene.broker.fail(END_TXN, errors.CoordinatorLoadInProgressError.code)
         producer.commit_transaction()
@@ -218,8 +216,7 @@ def test_a_second_partition_that_is_refused(scene: Scene) -> None:
     """The transaction has begun with the first one."""
     if scene.version == 2:
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         future = send_one(producer)
         scene.broker.fail(ADD_PARTITIONS, errors.TopicAuthorizationError.code)
         with pytest.raises(errors.TopicAuthorizationError):
@@ -235,8 +232,7 @@ def test_a_second_partition_that_is_refused(scene: Scene) -> None:
 def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scene: Scene) -> None:
     if scene.version == 2:
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         scene.broker.fail_partitions(errors.OperationNotAttemptedError.code, errors.UnknownTopicOrPartitionError.code)
         producer.send_batch("t", rows_for(0, 1, 0, 1))
         producer.commit_transaction()
@@ -258,8 +254,7 @@ def test_what_never_began_is_not_ended(scene: Scene, step: str) -> None:
     }[step]
     if not is_sent(scene, api_key):
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         scene.broker.fail(api_key, error.code)
         with pytest.raises(error):
             STEPS[step](producer)
@@ -276,8 +271,7 @@ def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) 
     api_key = {"send": ADD_PARTITIONS, "offsets": ADD_OFFSETS}[step]
     if not is_sent(scene, api_key):
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         lost = ANSWER_LOST if processed else LOST
         with scene.broker.holding(api_key, lost), impatient(producer), pytest.raises(errors.KafkaTimeoutError):
             STEPS[step](producer)

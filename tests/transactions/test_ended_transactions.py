@@ -109,8 +109,7 @@ def check_it_was_not_sent(scene: Scene, producer: Producer, is_in_transaction: b
 def test_a_send_that_waits_for_memory_ends_with_its_transaction(
     tight: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
 ) -> None:
-    with tight.ready() as producer:
-        producer.begin_transaction()
+    with tight.begun() as producer:
         with waiting_for_memory(producer, lambda: send(producer)) as outcome:
             end(producer)
         with pytest.raises(IllegalStateError):
@@ -123,8 +122,7 @@ def test_a_send_that_waits_for_memory_ends_with_its_transaction(
 def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
     unasked: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
 ) -> None:
-    with unasked.ready() as producer:
-        producer.begin_transaction()
+    with unasked.begun() as producer:
         with waiting_for_metadata(unasked.broker, lambda: send(producer)) as outcome:
             end(producer)
         with pytest.raises(IllegalStateError):
@@ -135,8 +133,7 @@ def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
 @pytest.mark.parametrize("end", ENDS)
 def test_a_send_whose_serializer_waits_ends_with_its_transaction(tight: Scene, end: Callable[[Producer], None]) -> None:
     serializer = Slow()
-    with tight.ready(value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
-        producer.begin_transaction()
+    with tight.begun(value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
         outcome = threads.submit(with_partition, producer)
         assert serializer.came.wait(30)
         end(producer)
@@ -159,8 +156,7 @@ def test_a_send_called_before_its_transaction_began_is_refused(tight: Scene) -> 
 
 
 def test_an_error_of_an_ended_transactions_send_does_not_fail_the_next_one(tight: Scene) -> None:
-    with tight.ready(max_block_ms=500) as producer:
-        producer.begin_transaction()
+    with tight.begun(max_block_ms=500) as producer:
         with waiting_for_memory(producer, lambda: sticky(producer)) as outcome:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(producer.transactions, "max_block_ms", 20_000)

@@ -53,8 +53,7 @@ def send_refused(scene: Scene, producer: Producer, error: Error) -> FutureRecord
 
 @pytest.mark.parametrize("error", ABORTABLE)
 def test_errors_that_the_abort_leads_out_of(scene: Scene, error: Error) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
@@ -72,8 +71,7 @@ def test_errors_that_the_abort_leads_out_of(scene: Scene, error: Error) -> None:
 @pytest.mark.parametrize("error", [errors.OutOfOrderSequenceError, errors.UnknownProducerIdError])
 def test_numbers_that_the_broker_does_not_take_fail_the_transaction(scene: Scene, error: Error) -> None:
     """Kafka's producer goes on in the same transaction where it can; here it is the lane that fails."""
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         stored = send_one(producer)
         producer.flush()
         refused = send_refused(scene, producer, error)
@@ -89,8 +87,7 @@ def test_numbers_that_the_broker_does_not_take_fail_the_transaction(scene: Scene
 
 @pytest.mark.parametrize("error", FATAL)
 def test_errors_after_which_the_producer_can_only_be_closed(scene: Scene, error: Error) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
@@ -101,8 +98,7 @@ def test_errors_after_which_the_producer_can_only_be_closed(scene: Scene, error:
 
 @pytest.mark.parametrize("error", [errors.InvalidPidMappingError, errors.TransactionalIdAuthorizationError])
 def test_the_end_of_a_transactional_producer_is_not_that_of_others_in_its_process(scene: Scene, error: Error) -> None:
-    with Producer(scene.settings()) as plain, scene.ready() as producer:
-        producer.begin_transaction()
+    with Producer(scene.settings()) as plain, scene.begun() as producer:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
@@ -113,8 +109,7 @@ def test_the_end_of_a_transactional_producer_is_not_that_of_others_in_its_proces
 
 @pytest.mark.parametrize("code", RETRIED)
 def test_batches_that_are_sent_again(scene: Scene, code: int) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         scene.broker.fail(PRODUCE, code)
         future = send_one(producer)
         producer.commit_transaction()
@@ -127,8 +122,7 @@ def test_batches_that_are_sent_again(scene: Scene, code: int) -> None:
     "error", [None, errors.RequestTimedOutError, errors.OutOfOrderSequenceError, errors.TopicAuthorizationError]
 )
 def test_an_abort_waits_for_what_is_in_flight(scene: Scene, error: Error | None) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         with scene.broker.holding(PRODUCE) as held:
             scene.broker.fail(PRODUCE, 0 if error is None else error.code)
             producer.send("t", b"in flight", partition=0)
@@ -144,8 +138,7 @@ def test_an_abort_waits_for_what_is_in_flight(scene: Scene, error: Error | None)
 
 
 def test_a_batch_that_is_too_large_is_sent_in_parts(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         scene.broker.fail(PRODUCE, errors.RecordTooLargeError.code)
         future = producer.send_batch("t", rows_for(0, 0, 0, 0))
         producer.commit_transaction()
@@ -158,8 +151,7 @@ def test_a_batch_that_is_too_large_is_sent_in_parts(scene: Scene) -> None:
 def test_batches_that_expire(scene: Scene, slab_name: str) -> None:
     """Two of them, for a broker that is silent."""
     short = {"delivery_timeout_ms": 600, "request_timeout_ms": 500, "shmaccum_name": slab_name}
-    with scene.ready(**short) as producer:
-        producer.begin_transaction()
+    with scene.begun(**short) as producer:
         with scene.broker.holding(PRODUCE, LOST):
             futures = [send_one(producer, partition) for partition in (0, 1)]
             with pytest.raises(errors.DeliveryTimeoutError):

@@ -60,8 +60,7 @@ def test_each_partition_is_added_once(scene: Scene) -> None:
 
 
 def test_a_record_that_an_interceptor_sees_is_of_the_transaction(scene: Scene) -> None:
-    with scene.ready(interceptor_classes=[ProducerInterceptor]) as producer:
-        producer.begin_transaction()
+    with scene.begun(interceptor_classes=[ProducerInterceptor]) as producer:
         send_one(producer)
         producer.commit_transaction()
         assert END_TXN in {request.api_key for request in scene.broker.seen}
@@ -69,8 +68,7 @@ def test_a_record_that_an_interceptor_sees_is_of_the_transaction(scene: Scene) -
 
 def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:
     """The call to `send` waits for that, so no record is queued before."""
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         with scene.broker.holding(ADD_PARTITIONS) as held:
             sending = in_thread(lambda: send_one(producer))
             if scene.version == 1:
@@ -84,8 +82,7 @@ def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:
 
 
 def test_an_empty_transaction_has_no_requests(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         producer.send_offsets_to_transaction({}, ConsumerGroupMetadata("readers"))
         producer.commit_transaction()
         assert scene.broker.calls() == []
@@ -97,8 +94,7 @@ def test_an_empty_transaction_has_no_requests(scene: Scene) -> None:
 
 
 def test_the_end_waits_for_the_batches(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         with scene.broker.holding(PRODUCE) as held:
             send_one(producer)
             held.acquire()
@@ -158,8 +154,7 @@ ENDS = {"commit": Producer.commit_transaction, "abort": Producer.abort_transacti
 @pytest.mark.parametrize("end", ENDS)
 def test_an_end_that_timed_out_is_repeated(scene: Scene, end: str, processed: bool) -> None:
     """Nothing else can follow."""
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         run_before_end(producer)
         lost = ANSWER_LOST if processed else LOST
         with scene.broker.holding(END_TXN, lost), impatient(producer), pytest.raises(errors.KafkaTimeoutError):
@@ -248,8 +243,7 @@ def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: LogCapture
 
 
 def test_after_a_close(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         producer.close()
         for call in (*ENDS.values(), Producer.init_transactions, Producer.begin_transaction, send, send_offsets):
             with pytest.raises(errors.KafkaError):
@@ -297,8 +291,7 @@ GROUPS = [
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_groups_metadata_is_sent(scene: Scene, group: ConsumerGroupMetadata) -> None:
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(5, "note", 3), TopicPartition("t", 1): OffsetAndMetadata(7)}
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         scene.broker.fail(TXN_OFFSET_COMMIT, errors.CoordinatorLoadInProgressError.code)
         producer.send_offsets_to_transaction(offsets, group)
         producer.commit_transaction()
@@ -324,8 +317,7 @@ def test_a_coordinator_that_cannot_check_the_groups_metadata(scene: Scene, group
     scene.broker.versions[TXN_OFFSET_COMMIT] = 0, 2
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(5)}
     try:
-        with scene.ready() as producer:
-            producer.begin_transaction()
+        with scene.begun() as producer:
             if group is GROUPS[0] and scene.version == 1:
                 producer.send_offsets_to_transaction(offsets, group)
                 producer.commit_transaction()

@@ -41,6 +41,14 @@ def gone(slab_name: str) -> Iterator[None]:
         wait_until_gone(name)
 
 
+@pytest.fixture
+def topic(topic: str, request: pytest.FixtureRequest) -> str:
+    """Return the name of a topic that the test's cluster has."""
+    cluster = request.getfixturevalue("cluster" if "cluster" in request.fixturenames else "kafka")
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    return topic
+
+
 @contextmanager
 def transactional(cluster: KafkaCluster, name: str, **more: object) -> Iterator[Producer]:
     """Have a producer that is ready to begin a transaction."""
@@ -81,7 +89,6 @@ def numbered(what: bytes, count: int) -> list[bytes]:
 
 
 def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     committed: list[bytes] = []
     with transactional(cluster, slab_name) as producer:
         for turn in range(6):
@@ -100,7 +107,6 @@ def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_nam
 
 def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
     """Rows go to all partitions, which one request adds to the transaction in version 1."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     values = numbered(b"row", 5000)
     batch = pa.record_batch({"key": pa.array(values, pa.binary()), "value": pa.array(values, pa.binary())})
     with transactional(cluster, slab_name, compression_type="lz4") as producer:
@@ -116,7 +122,6 @@ def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
 
 def test_records_without_a_partition_stay_in_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
     """The sticky partitioner switches among the transaction's own deques."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     values = numbered(b"x" * 500, 1000)
     with transactional(cluster, slab_name, batch_size=4096) as producer:
         producer.begin_transaction()
@@ -131,7 +136,6 @@ def test_records_without_a_partition_stay_in_the_transaction(cluster: KafkaClust
 
 
 def test_two_transactions_and_plain_records_share_a_slab(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     plain = settings(cluster, slab_name, transactional_id="")
     with (
         transactional(cluster, slab_name, transactional_id="one") as one,
@@ -153,7 +157,6 @@ def test_two_transactions_and_plain_records_share_a_slab(cluster: KafkaCluster, 
 def test_the_newer_producer_fences_the_older(
     cluster: KafkaCluster, slab_name: str, topic: str, same_slab: bool
 ) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     other = slab_name if same_slab else f"{slab_name}-2"
     with transactional(cluster, slab_name) as older:
         older.begin_transaction()
@@ -173,6 +176,7 @@ def test_the_newer_producer_fences_the_older(
 
 
 def test_a_batch_that_fails_leaves_the_abort_as_the_only_way(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    topic = f"{topic}-small"
     cluster.admin.create_topic(topic, partitions=PARTITIONS, settings={"max.message.bytes": 2000})
     with transactional(cluster, slab_name) as producer:
         producer.begin_transaction()
@@ -191,7 +195,6 @@ def test_a_batch_that_fails_leaves_the_abort_as_the_only_way(cluster: KafkaClust
 
 
 def test_a_record_that_is_refused_at_once_does_too(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name, max_request_size=1000) as producer:
         producer.begin_transaction()
         with pytest.raises(errors.RecordTooLargeError):
@@ -202,7 +205,6 @@ def test_a_record_that_is_refused_at_once_does_too(kafka: KafkaCluster, slab_nam
 
 
 def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.begin_transaction()
         future = producer.send(topic, b"lingers", partition=0)
@@ -213,7 +215,6 @@ def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str)
 
 def test_a_batch_that_is_lost_fails_the_transaction(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
     """One whose header is damaged leaves the slab without a word to the lane."""
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.begin_transaction()
         producer.send(topic, b"lost", partition=0)
@@ -225,7 +226,6 @@ def test_a_batch_that_is_lost_fails_the_transaction(kafka: KafkaCluster, slab_na
 
 
 def test_the_sender_is_killed_in_a_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     values = numbered(b"v" * 300, 6000)
     with transactional(cluster, slab_name, linger_ms=0) as producer:
         producer.begin_transaction()
@@ -249,7 +249,6 @@ def die_in_a_transaction(link: Connection, config: dict[str, object], topic: str
 
 def test_a_producer_is_killed_in_a_transaction(cluster: KafkaCluster, start: Start, slab_name: str, topic: str) -> None:
     """The sender drops what it had queued, and the next producer of the id aborts what was sent."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     dead = start(die_in_a_transaction, settings(cluster, slab_name), topic)
     assert dead.hear() == "sent"
     dead.kill()
@@ -261,7 +260,6 @@ def test_a_producer_is_killed_in_a_transaction(cluster: KafkaCluster, start: Sta
 def test_a_dead_producers_lane_is_emptied_without_another_one(
     kafka: KafkaCluster, start: Start, slab_name: str, topic: str
 ) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     lingering = settings(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000)
     with Producer(settings(kafka, slab_name, transactional_id="")) as other:
         dead = start(die_in_a_transaction, lingering, topic)
@@ -272,7 +270,6 @@ def test_a_dead_producers_lane_is_emptied_without_another_one(
 
 
 def test_a_forked_child_is_not_in_its_parents_transaction(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"parent")
@@ -289,7 +286,6 @@ def test_a_forked_child_is_not_in_its_parents_transaction(kafka: KafkaCluster, s
 
 
 def test_a_close_aborts(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"never")
@@ -301,7 +297,6 @@ def test_a_close_aborts(kafka: KafkaCluster, slab_name: str, topic: str) -> None
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str, commits: bool) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     group = ConsumerGroupMetadata(f"group-{topic}")
     with transactional(cluster, slab_name) as producer:
         producer.begin_transaction()
@@ -327,7 +322,6 @@ def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: s
 
 
 def test_more_transactions_than_the_slab_has_room_for(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     small = {"shmaccum_max_transactions": 1}
     with (
         transactional(kafka, slab_name, transactional_id="one", **small),
@@ -341,7 +335,6 @@ def test_more_transactions_than_the_slab_has_room_for(kafka: KafkaCluster, slab_
 
 
 def test_calls_that_the_state_does_not_allow(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with Producer(settings(kafka, slab_name, transactional_id="")) as producer:
         for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
             with pytest.raises(errors.IllegalStateError, match=r"transactional\.id"):
