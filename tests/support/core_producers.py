@@ -11,7 +11,6 @@ from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
 from shmaccum import _core
 from shmaccum._core import LOCK_STRIPES, LOCK_TAKEN, LOCK_UNFINISHED, Buffer
 from shmaccum.record import legacy, v2
-from shmaccum.record.v2 import decode_varint
 from shmaccum.shm.layout import SlotState
 
 NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR
@@ -22,7 +21,18 @@ HEADER_SIZES = 0, 0, v2.HEADER_SIZE
 
 
 class Producer:
-    """Appends to a partition, as an accumulator does; young batches grow up to ``max_bytes``, unless it is 0."""
+    """Appends to a partition, as an accumulator does.
+
+    Args:
+        slab: of the test.
+        core: the module to use.
+        entry: of its process.
+        magic: of its records.
+        compression: of its batches.
+        linger_ms: likewise.
+        batch_size: bytes from which on they are full.
+        max_bytes: to which they grow while they are young; 0: they do not.
+    """
 
     def __init__(
         self,
@@ -127,21 +137,33 @@ def records_of(slab: Slab) -> list[tuple[bytes, int]]:
     for (slot, count), (_, _, data) in zip(queued(slab), batches(slab), strict=True):
         at = v2.HEADER_SIZE
         for index in range(count):
-            size, at = decode_varint(data, at)
+            size, at = varint(data, at)
             record, at = data[at : at + size], at + size
             assert len(record) == size
-            delta, offset = decode_varint(record, 1)
-            place, offset = decode_varint(record, offset)
+            delta, offset = varint(record, 1)
+            place, offset = varint(record, offset)
             assert (record[0], place) == (0, index)
-            key, offset = decode_varint(record, offset)
-            length, offset = decode_varint(record, offset)
+            key, offset = varint(record, offset)
+            length, offset = varint(record, offset)
             assert (key, record[offset + length :]) == (-1, b"\0")
             found.append((record[offset : offset + length], int(bases[slot]) + delta))
         assert at == len(data)
     return found
 
 
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Decode a varint by its definition; return it and the place behind it."""
+    rest = shift = 0
+    while True:
+        rest |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not data[at - 1] & 0x80:
+            return rest >> 1 ^ -(rest & 1), at
+
+
 def deques(slab: Slab) -> Any:
+    """Return the sections of the deques."""
     return slab.core.PartitionDeques(slab.segment, Damaged)
 
 
