@@ -1,13 +1,11 @@
 """What every set of settings does: parse, refuse, and stay as it is."""
 
 import pickle
-from collections.abc import Mapping
 
 import pytest
 
 from shmaccum.config import ProducerConfig
-from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.valuetypes import INT, STRING, Password
+from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
 
 LOG = {"transport": "log", "log.dir": "/data/out"}
@@ -74,25 +72,3 @@ def test_all_that_is_wrong_is_said_at_once(given: dict[str, object], said: list[
     with pytest.raises(ConfigError) as refused:
         ProducerConfig.parse(LOG | given)
     assert str(refused.value).splitlines() == said
-
-
-def _poll_is_even(config: "Server") -> Mapping[str, object]:
-    return {"poll.ms": config.poll_ms + config.poll_ms % 2}
-
-
-def _host_is_short(config: "Server") -> None:
-    if len(config.host) > config.poll_ms:
-        raise ConfigError("host is long")
-
-
-class Server(Config):
-    __slots__ = ()
-    rules = (_poll_is_even, _host_is_short)
-    poll_ms = Setting(INT, 5, Importance.HIGH, Scope.SLAB)
-    host = Setting(STRING, "", Importance.LOW, Scope.SLAB)
-
-
-def test_rules_see_what_earlier_ones_changed() -> None:
-    assert Server.parse({"host": "sixsix"}).poll_ms == 6
-    with pytest.raises(ConfigError, match="host is long"):
-        Server.parse({"host": "seven.."})

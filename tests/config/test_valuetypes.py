@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fixture_types import MonkeyPatch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def test_whole_numbers_are_those_of_their_width(value_type: vt.ValueType[int], b
             value_type.parse(str(number))
 
 
-def test_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_is_made_absolute(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert vt.PATH.parse("./a/../out") == os.fspath(tmp_path / "out")

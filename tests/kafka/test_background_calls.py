@@ -15,7 +15,8 @@ import pytest
 import tokens
 from batches import make_batch
 from fake_broker import FakeBroker
-from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
+from fixture_types import LogCapture, MonkeyPatch
+from producers import kafka_settings, kill_sender, sender_pid, wait_until, wait_until_gone
 from wires import MakeWire, now_ms
 
 from shmaccum import Producer
@@ -55,7 +56,7 @@ class Resolver:
 
 
 @pytest.fixture
-def resolver(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
+def resolver(fake: FakeBroker, monkeypatch: MonkeyPatch) -> Iterator[Resolver]:
     resolver = Resolver(fake.port)
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
     yield resolver
@@ -79,9 +80,7 @@ def test_slow_name_lookup_delays_only_its_broker(fake: FakeBroker, wire: MakeWir
     assert len(resolver.asked) == 1
 
 
-def test_name_lookup_timeout(
-    fake: FakeBroker, wire: MakeWire, resolver: Resolver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_name_lookup_timeout(fake: FakeBroker, wire: MakeWire, resolver: Resolver, caplog: LogCapture) -> None:
     """The next attempt waits for the first one, rather than for a thread of its own."""
     here = wire("slow.example:9092", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **SHORT)
     here.ask_until(lambda: "its name took longer than socket.connection.setup.timeout.ms; attempt 2" in caplog.text)
@@ -145,9 +144,7 @@ def test_slow_token_delays_only_its_login(fake: FakeBroker, wire: MakeWire, slow
     assert set(tokens.asked) == {"shmaccum-background-call"}
 
 
-def test_token_timeout(
-    fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_token_timeout(fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any], caplog: LogCapture) -> None:
     """The error names the provider, which is not called again while a call runs."""
     fake.let_in("OAUTHBEARER")
     here = wire(fake.servers, reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **slow_token, **SHORT)
@@ -161,7 +158,7 @@ def test_token_timeout(
 
 
 def test_a_token_provider_that_ends_the_program(
-    fake: FakeBroker, wire: MakeWire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fake: FakeBroker, wire: MakeWire, monkeypatch: MonkeyPatch, caplog: LogCapture
 ) -> None:
     fake.let_in("OAUTHBEARER")
     monkeypatch.setattr(tokens, "no_token", lambda: os.sys.exit("secret"))  # type: ignore[attr-defined]
@@ -176,20 +173,13 @@ def test_a_token_provider_that_ends_the_program(
 
 @pytest.fixture
 def waiting(
-    fake: FakeBroker, slab_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake: FakeBroker, slab_name: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> Iterator[tuple[Producer, Path]]:
     """Return a producer whose sender gets tokens only while there is a file, and that file."""
     fake.let_in("OAUTHBEARER")
     monkeypatch.setenv("TOKENS", str(tmp_path))
-    given = {name.replace("_", "."): value for name, value in (BY_TOKEN | LONG).items()}
-    settings = settings_of(slab_name, tmp_path / "none", max_block_ms=60_000) | given
-    settings |= {
-        "transport": "kafka",
-        "bootstrap.servers": fake.servers,
-        "sasl.oauthbearer.token.provider": "tokens.token_of_a_file",
-    }
-    del settings["log.dir"]
-    with Producer(settings) as producer:
+    given = BY_TOKEN | LONG | {"sasl_oauthbearer_token_provider": "tokens.token_of_a_file", "max_block_ms": 60_000}
+    with Producer(kafka_settings(fake.servers, slab_name, **given)) as producer:
         yield producer, tmp_path / "may-return"
         (tmp_path / "may-return").touch()
     wait_until_gone(slab_name)
@@ -256,7 +246,7 @@ def test_calls_of_a_key_run_one_after_the_other(poller: Poller) -> None:
     background_calls.close()
 
 
-def test_no_thread_for_a_call(poller: Poller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_for_a_call(poller: Poller, monkeypatch: MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

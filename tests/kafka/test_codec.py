@@ -59,7 +59,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     BYTES: st.binary(max_size=150),
 }
 NAMED_OTHERWISE = ("topic_authorized_operations", "cluster_authorized_operations")
-FEW = settings(max_examples=8)
+FEW = settings(max_examples=5)
 every_version = pytest.mark.parametrize(
     ("kind", "version"), VERSIONS, ids=[f"{kind.api.name}-{version}" for kind, version in VERSIONS]
 )

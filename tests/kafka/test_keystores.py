@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fixture_types import MonkeyPatch
 from hypothesis import given
 from hypothesis import strategies as st
 from javastores import KEY, KINDS, STORE, Stores, settings_of
@@ -24,41 +24,16 @@ def read(path: Path, password: str | None = STORE) -> KeyStore:
     return found
 
 
-def in_der(pem: str) -> bytes:
-    return subprocess.run(["openssl", "pkey", "-outform", "DER"], input=pem.encode(), stdout=-1, check=True).stdout
-
-
-def only_certificate(pem: Path) -> str:
-    """Return what is in a PEM file, without the words that openssl puts before it."""
-    return "".join(pem.read_text().partition("-----BEGIN")[1:])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_truststore(stores: Stores, certificates: Certificates, kind: str) -> None:
-    found = read(stores[kind, "trust"])
-    assert (
-        found.trusted.split() == certificates.ca.read_text()[certificates.ca.read_text().index("-----BEGIN") :].split()
-    )
-    with pytest.raises(ValueError, match="the store holds no private key"):
-        found.identity(KEY)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_keystore(stores: Stores, certificates: Certificates, kind: str) -> None:
-    identity = read(stores[kind, "own"]).identity(KEY)
-    assert in_der(identity) == in_der(certificates.client.key.read_text())
-    assert identity.count("BEGIN CERTIFICATE") == 2
-    assert only_certificate(certificates.client.certificate) in identity
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("said", ["", *KINDS])
 def test_each_type_makes_a_context(stores: Stores, kind: str, said: str) -> None:
+    """``test_security.py`` shows that a broker takes it."""
     types = {"ssl.truststore.type": said, "ssl.keystore.type": said}
     config = ProducerConfig.parse({"bootstrap.servers": "a:1"} | settings_of(stores, kind) | types)
     context = tls_context(config)
     assert context is not None
     assert len(context.get_ca_certs()) == 1
+    assert read(stores[kind, "own"]).identity(KEY).count("BEGIN CERTIFICATE") == 2, "the chain"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,7 +107,7 @@ def test_what_cannot_be_used_is_named(
     assert "hush" not in str(caught.value)
 
 
-def test_pkcs12_without_its_library(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pkcs12_without_its_library(stores: Stores, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
     with pytest.raises(ApiVersionError, match=r"pip install 'shmaccum\[keystores\]'"):
         read(stores["PKCS12", "trust"])

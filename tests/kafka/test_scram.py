@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fake_broker import FakeBroker, Request, authenticated
+from fixture_types import LogCapture
 from wires import MakeWire
 
 from shmaccum.cluster import TopicPartition
@@ -88,7 +89,7 @@ def test_lets_us_in(fake: FakeBroker, broker: ScramBroker, wire: MakeWire, itera
 
 
 @pytest.fixture
-def refused(broker: ScramBroker, fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> Refused:
+def refused(broker: ScramBroker, fake: FakeBroker, wire: MakeWire, caplog: LogCapture) -> Refused:
     """Return a function that logs in to the broker, which changes in some ways; it returns what is logged."""
 
     def log_in(**changes: Any) -> str:

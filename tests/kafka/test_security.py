@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -22,17 +21,11 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from fixture_types import LogCapture
 from wires import MakeWire, assert_stores, start_transport
 
+from shmaccum import errors
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import (
-    ConfigError,
-    KafkaError,
-    SaslAuthenticationError,
-    SslAuthenticationError,
-    TopicAuthorizationError,
-    UnsupportedSaslMechanismError,
-)
 from tools.kafka import Certificates, KafkaCluster
 from tools.kafka.ports import free_port
 
@@ -209,9 +202,9 @@ def test_logs_in_again_before_the_session_ends(
 # --- not let in -------------------------------------------------------------------------------------------
 
 
-def failure_of(wire: MakeWire, servers: str, **settings: object) -> type[KafkaError]:
+def failure_of(wire: MakeWire, servers: str, **settings: object) -> type[errors.KafkaError]:
     here = wire(servers, **settings)
-    failure: type[KafkaError] = here.ask_until(here.transport.failure)
+    failure: type[errors.KafkaError] = here.ask_until(here.transport.failure)
     assert here.transport.cluster().topic_errors == {"t": failure}
     return failure
 
@@ -223,14 +216,14 @@ def test_a_delegation_token_that_is_none(
     """A token is none of the users, and needs its HMAC."""
     token_id, token_hmac = delegation_token
     token = {"sasl_username": token_id, "sasl_password": token_hmac, "sasl_tokenauth": True} | change
-    assert failure_of(wire, sasl.bootstrap_servers, **login("SCRAM-SHA-256", **token)) is SaslAuthenticationError
+    assert failure_of(wire, sasl.bootstrap_servers, **login("SCRAM-SHA-256", **token)) is errors.SaslAuthenticationError
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password(sasl: KafkaCluster, wire: MakeWire, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password(sasl: KafkaCluster, wire: MakeWire, mechanism: str, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     failure = failure_of(wire, sasl.bootstrap_servers, **login(mechanism, sasl_password="not-it"))
-    assert failure is SaslAuthenticationError
+    assert failure is errors.SaslAuthenticationError
     assert "the broker refused the login" in caplog.text
     assert "not-it" not in caplog.text
 
@@ -241,7 +234,7 @@ def test_a_password_that_becomes_right(sasl: KafkaCluster, wire: MakeWire, topic
     sasl.admin.allow("carol", topic)
     here = wire(sasl.bootstrap_servers, **login("SCRAM-SHA-256", sasl_username="carol", sasl_password="new"))
     here.transport.request_update([topic])
-    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert here.until(here.transport.failure) is errors.SaslAuthenticationError
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     client = AdminClient({"bootstrap.servers": sasl.internal_servers, "log_level": 0})
     for change in client.alter_user_scram_credentials([UserScramCredentialUpsertion("carol", info, b"new")]).values():
@@ -250,63 +243,48 @@ def test_a_password_that_becomes_right(sasl: KafkaCluster, wire: MakeWire, topic
     assert here.transport.failure() is None
 
 
-def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     given = BY_TOKEN | {"sasl_oauthbearer_token_provider": "tokens.no_token"}
-    assert failure_of(wire, sasl.bootstrap_servers, **given) is SaslAuthenticationError
+    assert failure_of(wire, sasl.bootstrap_servers, **given) is errors.SaslAuthenticationError
     assert "raised RuntimeError" in caplog.text
     assert "very-secret" not in caplog.text
 
 
-def test_mechanism_the_broker_does_not_offer(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
-    assert failure_of(wire, **login("SCRAM-SHA-256") | at("SECURE")) is UnsupportedSaslMechanismError
+def test_mechanism_the_broker_does_not_offer(at: At, wire: MakeWire, caplog: LogCapture) -> None:
+    assert failure_of(wire, **login("SCRAM-SHA-256") | at("SECURE")) is errors.UnsupportedSaslMechanismError
     assert "does not offer sasl.mechanism SCRAM-SHA-256, but SCRAM-SHA-512" in caplog.text
 
 
-def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     given = {name: value for name, value in at("TLS").items() if name != "ssl_truststore_location"}
-    assert failure_of(wire, **given) is SslAuthenticationError
+    assert failure_of(wire, **given) is errors.SslAuthenticationError
     assert "unable to get local issuer certificate" in caplog.text
 
 
 @pytest.mark.parametrize("ours", ["none", "expired"])
 def test_a_certificate_that_the_broker_does_not_accept(
-    at: At, certificates: Certificates, wire: MakeWire, ours: str, caplog: pytest.LogCaptureFixture
+    at: At, certificates: Certificates, wire: MakeWire, ours: str, caplog: LogCapture
 ) -> None:
     given = {"ssl_keystore_location": certificates.expired.pem} if ours == "expired" else {}
-    assert failure_of(wire, **at("TLS", **given)) is SslAuthenticationError
+    assert failure_of(wire, **at("TLS", **given)) is errors.SslAuthenticationError
     assert "the broker refused our certificate; check the one in ssl.keystore, and its end" in caplog.text
 
 
-def test_a_certificate_that_is_replaced(
-    sasl: KafkaCluster, at: At, certificates: Certificates, wire: MakeWire, topic: str, tmp_path: Path
-) -> None:
-    """The next connection uses the new file, without a restart; one that is half written counts as none."""
-    sasl.admin.create_topic(topic)
-    own = tmp_path / "own.pem"
-    shutil.copy(certificates.expired.pem, own)
-    here = wire(**at("TLS", ssl_keystore_location=own))
-    here.transport.request_update([topic])
-    assert here.until(here.transport.failure) is SslAuthenticationError
-    own.write_bytes(certificates.client.pem.read_bytes()[:1000])
-    own.write_bytes(certificates.client.pem.read_bytes())
-    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
-
-
-def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
-    assert failure_of(wire, **at("EXPIRED")) is SslAuthenticationError
+def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: LogCapture) -> None:
+    assert failure_of(wire, **at("EXPIRED")) is errors.SslAuthenticationError
     assert "certificate has expired" in caplog.text
 
 
-def test_a_name_that_is_not_the_certificates(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_is_not_the_certificates(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     given = login("SCRAM-SHA-512") | at("SECURE", host="127.1")
-    assert failure_of(wire, **given) is SslAuthenticationError
+    assert failure_of(wire, **given) is errors.SslAuthenticationError
     assert "certificate is not valid for '127.1'" in caplog.text
     unchecked = wire(**given, ssl_endpoint_identification_algorithm="")
     unchecked.ask_until(lambda: unchecked.transport.cluster().nodes)
 
 
-def test_plain_text_to_a_broker_that_speaks_tls(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_text_to_a_broker_that_speaks_tls(at: At, wire: MakeWire, caplog: LogCapture) -> None:
     here = wire(at("TLS")["servers"])
     here.ask_until(lambda: "the next one" in caplog.text)
     assert "set security.protocol to SSL" in caplog.text
@@ -314,25 +292,11 @@ def test_plain_text_to_a_broker_that_speaks_tls(at: At, wire: MakeWire, caplog: 
 
 
 def test_tls_to_a_broker_that_does_not_speak_it(
-    sasl: KafkaCluster, certificates: Certificates, wire: MakeWire, caplog: pytest.LogCaptureFixture
+    sasl: KafkaCluster, certificates: Certificates, wire: MakeWire, caplog: LogCapture
 ) -> None:
     here = wire(sasl.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=certificates.ca)
     here.ask_until(lambda: "connection to broker" in caplog.text)
     assert "in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?" in caplog.text
-
-
-def test_one_topic_of_two_is_forbidden(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
-    forbidden, allowed = f"{topic}-forbidden", f"{topic}-allowed"
-    for each in (forbidden, allowed):
-        sasl.admin.create_topic(each)
-    sasl.admin.allow("alice", forbidden, AclOperation.DESCRIBE)
-    here = wire(sasl.bootstrap_servers, **login())
-    # In one request: the one does not keep the other from being stored.
-    where = [TopicPartition(forbidden, 0), TopicPartition(allowed, 0)]
-    for to in where:
-        here.leader(to)
-    answers = here.store(*(make_batch([b"x"], to=to) for to in where))
-    assert [answer.error for answer in answers] == [TopicAuthorizationError, None]
 
 
 def test_a_topic_that_may_not_even_be_described(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
@@ -340,7 +304,7 @@ def test_a_topic_that_may_not_even_be_described(sasl: KafkaCluster, wire: MakeWi
     sasl.admin.deny("alice", topic, AclOperation.ALL)
     here = wire(sasl.bootstrap_servers, **login())
     here.transport.request_update([topic])
-    assert here.until(lambda: here.transport.cluster().topic_errors) == {topic: TopicAuthorizationError}
+    assert here.until(lambda: here.transport.cluster().topic_errors) == {topic: errors.TopicAuthorizationError}
     assert here.transport.failure() is None
 
 
@@ -352,15 +316,15 @@ def test_files_that_cannot_be_used(certificates: Certificates, tmp_path: Any) ->
     nonsense.write_text("no certificate at all")
     for setting in ("ssl.truststore.location", "ssl.keystore.location"):
         for path in (nonsense, tmp_path / "missing.pem"):
-            with pytest.raises(ConfigError, match=f"{setting} = '{path}'"):
+            with pytest.raises(errors.ConfigError, match=f"{setting} = '{path}'"):
                 start_transport(security_protocol="SSL", **{setting: path})
 
 
 def test_texts_that_cannot_be_used(certificates: Certificates) -> None:
     key = certificates.client.key.read_text()
-    with pytest.raises(ConfigError, match=r"ssl.truststore.certificates = \[hidden\]"):
+    with pytest.raises(errors.ConfigError, match=r"ssl.truststore.certificates = \[hidden\]"):
         start_transport(security_protocol="SSL", ssl_truststore_certificates="very secret")
-    with pytest.raises(ConfigError, match=r"ssl.keystore.key = \[hidden\]") as caught:
+    with pytest.raises(errors.ConfigError, match=r"ssl.keystore.key = \[hidden\]") as caught:
         start_transport(security_protocol="SSL", ssl_keystore_certificate_chain="nonsense", ssl_keystore_key=key)
     assert key not in str(caught.value)
 
@@ -404,12 +368,12 @@ def test_a_key_without_its_password(certificates: Certificates, tmp_path: Any) -
     encrypted.write_text(encrypted.read_text() + certificates.client.certificate.read_text())
     given = {"security_protocol": "SSL", "ssl_keystore_location": encrypted}
     for password in ({}, {"ssl_key_password": "wrong"}):
-        with pytest.raises(ConfigError, match="wrong password of the key"):
+        with pytest.raises(errors.ConfigError, match="wrong password of the key"):
             start_transport(**given, **password)
     start_transport(**given, ssl_key_password="open")
 
 
 def test_a_token_provider_that_is_not_there() -> None:
     given = BY_TOKEN | {"sasl_oauthbearer_token_provider": "no_such_module.token"}
-    with pytest.raises(ConfigError, match="no_such_module"):
+    with pytest.raises(errors.ConfigError, match="no_such_module"):
         start_transport(**given)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from fixture_types import LogCapture
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from producers import wait_until
 from runs import threads
@@ -104,7 +105,7 @@ def subject(connector: TlsConnector, server: ssl.SSLContext) -> str:
 
 
 def test_a_connection_uses_the_files_as_they_are(
-    certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    certificates: Certificates, tmp_path: Path, caplog: LogCapture
 ) -> None:
     """Half a file, or none, changes nothing."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))
@@ -140,48 +141,32 @@ def wait(channel: TlsChannel, event: int) -> None:
     assert poll.poll(60_000)
 
 
-def write_all(channel: TlsChannel, buffers: list[bytes]) -> int:
-    """Write as `Connection` does; return how often nothing went."""
+def noise(size: int) -> bytes:
+    return bytes(number * number % 251 for number in range(size))
+
+
+def write_all(channel: TlsChannel, buffers: list[bytes]) -> None:
+    """Write as `Connection` does."""
     rest: list[bytes | memoryview] = list(buffers)
-    waits = 0
     while rest:
         written = channel.write(rest)
         if not written:
-            waits += 1
             wait(channel, select.POLLOUT)
         while rest and written >= len(rest[0]):
             written -= len(rest.pop(0))
         if written:
             rest[0] = memoryview(rest[0])[written:]
-    return waits
 
 
-def noise(size: int) -> bytes:
-    return bytes(number * number % 251 for number in range(size))
-
-
-def test_small_buffers_share_records(connected: tuple[TlsChannel, Peer]) -> None:
-    channel, peer = connected
-    buffers = [noise(size) for _ in range(100) for size in (50, 3_000)]
-    size = sum(map(len, buffers))
-    records = peer.records
-    write_all(channel, buffers)
-    assert peer.take(size) == b"".join(buffers)
-    assert peer.records - records <= size // RECORD_SIZE + 1
-
-
-def test_a_large_buffer_fills_its_records(connected: tuple[TlsChannel, Peer]) -> None:
-    channel, peer = connected
-    buffers = [noise(50), noise(2_000_000)]
-    records = peer.records
-    assert write_all(channel, buffers) > 0
-    assert peer.take(2_000_050) == b"".join(buffers)
-    assert peer.records - records <= 2_000_050 // RECORD_SIZE + 1
-
-
+@settings(max_examples=30)
 @given(sizes=st.lists(st.one_of(st.integers(1, 200), st.integers(RECORD_SIZE - 2, 40_000)), min_size=1, max_size=40))
-def test_all_bytes_arrive_in_order(connected: tuple[TlsChannel, Peer], sizes: list[int]) -> None:
+@example(sizes=[50, 3_000] * 100)
+@example(sizes=[50, 2_000_000])
+def test_all_bytes_arrive_in_order_and_in_few_records(connected: tuple[TlsChannel, Peer], sizes: list[int]) -> None:
+    """Small buffers share records, and large ones fill theirs."""
     channel, peer = connected
     buffers = [noise(size)[::-1] for size in sizes]
+    records = peer.records
     write_all(channel, buffers)
     assert peer.take(sum(sizes)) == b"".join(buffers)
+    assert peer.records - records <= sum(sizes) // RECORD_SIZE + 1

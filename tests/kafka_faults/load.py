@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 from shmaccum import Producer
 from shmaccum.errors import KafkaError, KafkaTimeoutError
@@ -18,22 +18,9 @@ SIZE = 100
 PATIENCE_S = 60.0
 """How long anything may take: far longer than it does."""
 
-_BURST = 10
-_PAUSE_S = 0.005
 
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What all producers do.
-
-    Attributes:
-        settings: Of the producer.
-        accounts: Directory of the accounts.
-        topics: Each writer appends to one of them, in turn.
-        partitions: Of each topic.
-        large: One in this many records has `large_size` bytes; 0 for none.
-        large_size: Bytes of a large record.
-    """
+class Load(NamedTuple):
+    """What all producers do. Each writer appends to one of the topics; one in ``large`` records has `large_size`."""
 
     settings: Mapping[str, object]
     accounts: Path
@@ -42,10 +29,6 @@ class Load:
     large: int = 0
     large_size: int = 0
 
-    def size_of(self, number: int) -> int:
-        """Return how many bytes the value of a record has."""
-        return self.large_size if self.large and number % self.large == 0 else SIZE
-
 
 def append(link: Connection, load: Load, writer: int) -> None:
     """Append records until told to stop, two thousand a second at most; then hear of all of them, and close."""
@@ -53,10 +36,10 @@ def append(link: Connection, load: Load, writer: int) -> None:
     with Producer(load.settings) as producer:
         _await_topic(producer, topic_of(writer, load.topics))
         while not link.poll():
-            for _ in range(_BURST):
+            for _ in range(10):
                 _append_one(producer, load, account)
             producer.poll()
-            time.sleep(_PAUSE_S)
+            time.sleep(0.005)
         producer.flush(PATIENCE_S)
     account.note_closed()
 
@@ -79,12 +62,13 @@ def _await_topic(producer: Producer, topic: str) -> None:
 def _append_one(producer: Producer, load: Load, account: Account) -> None:
     """Append the next record. One that is refused at once is done with, like one that is given up later."""
     writer, number = account.writer, account.begun
-    topic = topic_of(writer, load.topics)
     route = route_of(writer, number, load.partitions)
-    value = make_value(writer, number, route.key, load.size_of(number))
+    is_large = load.large and number % load.large == 0
+    value = make_value(writer, number, route.key, load.large_size if is_large else SIZE)
+    heard = partial(account.hear, number)
     account.begin(1)
     try:
-        producer.send(topic, value, route.key, partition=route.partition, on_delivery=partial(account.hear, number))
+        producer.send(topic_of(writer, load.topics), value, route.key, partition=route.partition, on_delivery=heard)
     except KafkaError as error:
         account.hear(number, error, None)
     account.end()

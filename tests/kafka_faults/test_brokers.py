@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from brokers import MakeCluster
-from kafka_faults.table import Table
 from kafka_faults.trial import MakeTrial
 
 from tools.kafka import KafkaCluster
@@ -17,32 +16,30 @@ def cluster(kafka_cluster: MakeCluster) -> KafkaCluster:
     return cluster
 
 
-def test_broker_killed_and_restarted_loses_nothing(cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
-    run = trial("broker killed and restarted", cluster)
+def test_broker_killed_and_restarted_loses_nothing(cluster: KafkaCluster, trial: MakeTrial) -> None:
+    run = trial(cluster)
     for _ in range(2):
         run.await_heard()
         cluster.nodes[1].kill()
         run.await_appended()
         cluster.nodes[1].start()
-    table.all_arrive(run)
+    run.all_arrive()
 
 
-def test_broker_stopped_past_request_timeout_loses_nothing(
-    cluster: KafkaCluster, trial: MakeTrial, table: Table
-) -> None:
-    run = trial("broker stopped past request.timeout.ms", cluster)
+def test_broker_stopped_past_request_timeout_loses_nothing(cluster: KafkaCluster, trial: MakeTrial) -> None:
+    run = trial(cluster)
     for _ in range(2):
         run.await_heard()
         cluster.nodes[1].pause()
         run.await_retries()
         cluster.nodes[1].resume()
-    table.all_arrive(run)
+    run.all_arrive()
 
 
-def test_broker_down_at_start_loses_nothing(cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
+def test_broker_down_at_start_loses_nothing(cluster: KafkaCluster, trial: MakeTrial) -> None:
     cluster.nodes[1].kill()
-    run = trial("broker down at start", cluster)
+    run = trial(cluster)
     run.await_said("Connection refused")
     cluster.nodes[1].start()
     run.make_topics({})
-    table.all_arrive(run)
+    run.all_arrive()

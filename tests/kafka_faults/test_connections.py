@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 from brokers import MakeCluster, started_behind_proxy
-from kafka_faults.table import Table
 from kafka_faults.trial import MakeTrial, Trial
 
 from tools.kafka import KafkaCluster
@@ -39,39 +38,39 @@ def scene(kafka_cluster: MakeCluster) -> Iterator[Scene]:
         yield Scene(cluster, proxy)
 
 
-def test_connection_cut_within_a_request(scene: Scene, trial: MakeTrial, table: Table) -> None:
-    run = trial("connection cut in the middle of a request", scene.cluster)
+def test_connection_cut_within_a_request(scene: Scene, trial: MakeTrial) -> None:
+    run = trial(scene.cluster)
     for after in CUTS:
         run.await_heard(100)
         scene.proxy.cut_request(PRODUCE, after).wait()
-    table.all_arrive(run)
+    run.all_arrive()
 
 
-def test_responses_lost(scene: Scene, trial: MakeTrial, table: Table) -> None:
-    run = trial("responses lost after the batches were stored", scene.cluster)
+def test_responses_lost(scene: Scene, trial: MakeTrial) -> None:
+    run = trial(scene.cluster)
     lose_responses(scene.proxy, run)
-    table.all_arrive(run)
+    run.all_arrive()
 
 
-def test_responses_lost_without_idempotence(scene: Scene, trial: MakeTrial, table: Table) -> None:
+def test_responses_lost_without_idempotence(scene: Scene, trial: MakeTrial) -> None:
     """Nobody can do better here; that these trials see it is what makes them worth something."""
-    run = trial("the same with enable.idempotence=false", scene.cluster, settings={"enable.idempotence": False})
+    run = trial(scene.cluster, settings={"enable.idempotence": False})
     lose_responses(scene.proxy, run)
-    row = table.finish(run)
+    row = run.finish()
     assert row.duplicated > 0
     assert row.found == row.acknowledged + row.duplicated
     assert row.sent == row.acknowledged
     assert not row.errors
 
 
-def test_sender_killed_over_a_response(scene: Scene, trial: MakeTrial, table: Table) -> None:
+def test_sender_killed_over_a_response(scene: Scene, trial: MakeTrial) -> None:
     """What the broker has stored, and no sender has heard of, is sent again by the next one."""
-    run = trial("sender killed while the responses are lost", scene.cluster)
+    run = trial(scene.cluster)
     for _ in range(3):
         run.await_heard(100)
         scene.proxy.lose_response(PRODUCE, cut=False).wait()
         run.kill_sender()
-    table.all_arrive(run)
+    run.all_arrive()
 
 
 def lose_responses(proxy: Proxy, run: Trial) -> None:
@@ -81,17 +80,17 @@ def lose_responses(proxy: Proxy, run: Trial) -> None:
     run.await_heard()
 
 
-def test_stalled_past_the_request_timeout(scene: Scene, trial: MakeTrial, table: Table) -> None:
-    run = trial("network stalled past request.timeout.ms", scene.cluster)
+def test_stalled_past_the_request_timeout(scene: Scene, trial: MakeTrial) -> None:
+    run = trial(scene.cluster)
     for _ in range(2):
         run.await_heard()
         scene.proxy.pause()
         run.await_retries()
         scene.proxy.resume()
-    table.all_arrive(run)
+    run.all_arrive()
 
 
-def test_throttled(scene: Scene, trial: MakeTrial, table: Table) -> None:
+def test_throttled(scene: Scene, trial: MakeTrial) -> None:
     """Nothing is sent before the time is over that the broker has asked for.
 
     One request at a time, and none expires. So a request after an answer was sent by a sender that had
@@ -99,13 +98,13 @@ def test_throttled(scene: Scene, trial: MakeTrial, table: Table) -> None:
     """
     settings = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": 60_000}
     with scene.proxy.listen(PRODUCE) as listening:
-        run = trial("throttled by a quota", scene.cluster, settings=settings)
+        run = trial(scene.cluster, settings=settings)
         run.await_heard()
         scene.cluster.admin.throttle(QUOTA)
         run.await_that(lambda: sum(map(throttle_s, listening.answers)) > 1, "a second of throttling in all")
         scene.cluster.admin.throttle(None)
         run.await_heard()
-        table.all_arrive(run)
+        run.all_arrive()
     for answer in listening.answers:
         following = next((came for came in listening.requests if came > answer.at_s), math.inf)
         assert following - answer.at_s > throttle_s(answer) - CLOCK_S

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from brokers import MakeCluster
-from kafka_faults.table import Table
 from kafka_faults.trial import PARTITIONS, MakeTrial
 
 from tools.kafka import KafkaCluster
@@ -26,19 +25,19 @@ def whole_cluster(cluster: KafkaCluster) -> KafkaCluster:
     return cluster
 
 
-def test_leader_moved(whole_cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
-    run = trial("leader moved, three times", whole_cluster)
+def test_leader_moved(whole_cluster: KafkaCluster, trial: MakeTrial) -> None:
+    run = trial(whole_cluster)
     (topic,) = run.topics
     for partition in range(PARTITIONS):
         run.await_heard(50)
         leader = whole_cluster.admin.leaders(topic)[partition]
         whole_cluster.admin.move_leader(topic, partition, to=leader % len(whole_cluster.nodes) + 1)
-    table.all_arrive(run)
+    run.all_arrive()
 
 
-def test_node_lost(whole_cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
-    run = trial("node of three lost for good", whole_cluster)
+def test_node_lost(whole_cluster: KafkaCluster, trial: MakeTrial) -> None:
+    run = trial(whole_cluster)
     run.await_heard()
     whole_cluster.nodes[whole_cluster.admin.leaders(run.topics[0])[0]].kill()
     run.await_heard(500)
-    table.all_arrive(run)
+    run.all_arrive()

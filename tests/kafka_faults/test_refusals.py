@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kafka_faults.table import Table
 from kafka_faults.trial import PARTITIONS, MakeTrial
 
 from shmaccum.errors import KafkaTimeoutError
@@ -10,41 +9,39 @@ from tools.kafka import KafkaCluster
 from tools.stress.accounting import route_of
 
 
-def test_topic_deleted(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:
+def test_topic_deleted(kafka: KafkaCluster, trial: MakeTrial) -> None:
     """What is in the slab expires; what comes after the next refresh is refused, after ``max.block.ms``."""
-    run = trial("topic deleted", kafka, topics=2, settings={"delivery.timeout.ms": 3000, "max.block.ms": 1000})
+    run = trial(kafka, topics=2, settings={"delivery.timeout.ms": 3000, "max.block.ms": 1000})
     run.await_heard()
     run.delete_topic(run.topics[1])
     run.await_refused(KafkaTimeoutError)
-    stays, deleted = table.finish_by_topic(run, "the other topic", "that topic")
+    stays, deleted = run.finish_by_topic()
     assert stays.all_arrived(), stays
     assert deleted.errors.keys() == {"DeliveryTimeoutError", "KafkaTimeoutError"}
     assert deleted.acknowledged > 0
     assert deleted.sent == deleted.acknowledged + deleted.errors.total()
 
 
-def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:
+def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: MakeTrial) -> None:
     run = trial(
-        "max.message.bytes below batch.size, and below some records",
         kafka,
         topic_settings={"max.message.bytes": 2500},
         large=100,
         large_size=3000,
     )
     run.await_heard(300)
-    row = table.finish(run)
+    row = run.finish()
     assert row.all_told(), row
     assert row.errors == {"RecordTooLargeError": run.count(lambda writer, number: number % 100 == 0)}
 
 
-def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:
+def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: MakeTrial) -> None:
     run = trial(
-        "compacted topic, three quarters of the records without a key",
         kafka,
         topic_settings={"cleanup.policy": "compact"},
     )
     run.await_heard(300)
-    row = table.finish(run)
+    row = run.finish()
     assert row.all_told(), row
     keyless = run.count(lambda writer, number: route_of(writer, number, PARTITIONS).key is None)
     assert row.errors == {"InvalidRecordError": keyless}

@@ -47,7 +47,6 @@ class Row(NamedTuple):
     """What came of a fault.
 
     Attributes:
-        fault: Its name.
         sent: Records that producers called `send` with.
         acknowledged: Records whose futures have an offset.
         found: Records in the log.
@@ -58,7 +57,6 @@ class Row(NamedTuple):
         examples: of that.
     """
 
-    fault: str
     sent: int
     acknowledged: int
     found: int
@@ -80,21 +78,9 @@ class Row(NamedTuple):
 
 
 class Trial:
-    """Producers that append to topics of a cluster.
-
-    Args:
-        fault: Its name, for the table.
-        cluster: Where the records go.
-        start: Starts a child process.
-        name: Of the slab.
-        directory: For accounts and the sender's log.
-        topics: Existing ones, or ones created later.
-        settings: Of the producers, beside `SETTINGS`.
-        large: See `Load`.
-        large_size: See `Load`.
+    """Producers that append to topics of a cluster; topics can be created later.
 
     Attributes:
-        fault: its name.
         topics: all of them.
         deleted: those that are not there any more.
         producers: that append, by writer.
@@ -102,18 +88,14 @@ class Trial:
 
     def __init__(
         self,
-        fault: str,
         cluster: KafkaCluster,
         start: Start,
         name: str,
         directory: Path,
         topics: tuple[str, ...],
         settings: Mapping[str, object],
-        *,
-        large: int = 0,
-        large_size: int = 0,
+        **large: int,
     ) -> None:
-        self.fault = fault
         self.topics = topics
         self.deleted: set[str] = set()
         self.producers: dict[int, Child] = {}
@@ -131,7 +113,7 @@ class Trial:
             "shmaccum.name": name,
             "sender.log.file": str(self._sender_log),
         }
-        self._load = Load(SETTINGS | own | dict(settings), self._directory, topics, PARTITIONS, large, large_size)
+        self._load = Load(SETTINGS | own | dict(settings), self._directory, topics, PARTITIONS, **large)
 
     def make_topics(self, settings: Mapping[str, object]) -> None:
         """Make the topics."""
@@ -248,28 +230,36 @@ class Trial:
 
     # --- the end ------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Have the producers hear of all their records, and end."""
+    def all_arrive(self) -> None:
+        """Finish, after some more records: every record was acknowledged, and is in the log."""
+        self.await_heard()
+        row = self.finish()
+        assert row.all_arrived(), row
+
+    def finish(self) -> Row:
+        """Let the producers hear of all their records and end; return what came of these."""
+        self._end_producers()
+        return self._row(self.topics)
+
+    def finish_by_topic(self) -> list[Row]:
+        """Do as `finish`; return what came of the records of each topic."""
+        self._end_producers()
+        return [self._row([topic]) for topic in self.topics]
+
+    def _end_producers(self) -> None:
         for producer in self.producers.values():
             producer.tell("stop")
         for producer in self.producers.values():
             producer.result(2 * PATIENCE_S)
         wait_until_gone(self._name)
 
-    def row(self, topics: Sequence[str] | None = None, what: str = "") -> Row:
-        """Compare what producers know with what is in the log.
-
-        Args:
-            topics: of whose writers; all by default.
-            what: these topics are, for the table.
-        """
-        topics = self.topics if topics is None else topics
+    def _row(self, topics: Sequence[str]) -> Row:
+        """Compare what producers of these topics know with what is in the log."""
         of_topics = [account for account in self._closed_accounts() if topic_of(account.writer, self.topics) in topics]
         stored = [record for topic in topics if topic not in self.deleted for record in self._stored(topic)]
         verdict = judge(of_topics, stored, PARTITIONS, self.topics)
         wrong = {kind: count for kind, count in verdict.counts.items() if count and kind != "failed"}
         return Row(
-            f"{self.fault}: {what}" if what else self.fault,
             sum(account.begun for account in of_topics),
             verdict.acknowledged,
             verdict.records,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka import codec
 from record_batches import COMBINATIONS, many_examples
 
-from shmaccum.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType, compress, decompress
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
@@ -104,27 +104,6 @@ def test_a_snappy_block_of_impossible_length_is_corrupt(length: int) -> None:
     framed = compress(SNAPPY, b"", 2) + length.to_bytes(4, "big", signed=True) + b"12345"
     with pytest.raises(CorruptRecordError, match=f"{length} bytes"):
         decompress(SNAPPY, framed, 2)
-
-
-def test_zstd_needs_format_2() -> None:
-    with pytest.raises(UnsupportedCompressionTypeError, match=r"message\.format\.version"):
-        compress(ZSTD, b"", 1)
-    with pytest.raises(CorruptRecordError, match="zstd"):
-        decompress(ZSTD, compress(ZSTD, b"", 2), 1)
-
-
-def test_types_have_the_names_and_ids_of_kafka() -> None:
-    names = ["none", "gzip", "snappy", "lz4", "zstd"]
-    assert {str(kind): int(kind) for kind in CompressionType} == {name: number for number, name in enumerate(names)}
-    assert [CompressionType.for_name(str(kind)) for kind in CompressionType] == list(CompressionType)
-    assert CompressionType.for_attributes(0b0001_1011) is LZ4
-
-
-def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(UnsupportedCompressionTypeError, match=r"brotli.*none, gzip, snappy, lz4, zstd"):
-        CompressionType.for_name("brotli")
-    with pytest.raises(CorruptRecordError, match="id 5"):
-        CompressionType.for_attributes(5)
 
 
 def test_blocks_of_lz4_are_independent_and_their_header_has_the_right_checksum() -> None:

@@ -107,11 +107,6 @@ def test_a_log_may_change_its_format() -> None:
     assert [batch.magic for batch in iter_batches(log)] == [1, 2, 1]
 
 
-@pytest.mark.parametrize("buf", [b"", bytearray(), memoryview(b"")])
-def test_an_empty_log_has_no_batches(buf: bytes) -> None:
-    assert list(iter_batches(buf)) == []
-
-
 def test_under_log_append_time_all_records_have_the_time_of_the_log() -> None:
     section = v2.encode_record(0, 5, 0, v2.encode_body(None, b"", ()))
     batch = only_batch(batch_of(section, 1, attributes=TIMESTAMP_TYPE_MASK))

@@ -33,5 +33,4 @@ def accumulate(slab_name: str) -> Iterator[OpenAccumulator]:
 
 @pytest.fixture
 def accumulator(accumulate: OpenAccumulator) -> Accumulators:
-    """Return an accumulator with the default settings of these tests."""
     return accumulate()

@@ -77,24 +77,20 @@ def add(accumulator: Accumulators, to: TopicPartition, value: bytes = VALUE, tim
 
 
 def created_ms(accumulator: Accumulators, of: TopicPartition) -> int:
-    """Return when a partition's first batch was created."""
     batch = first(accumulator, of)
     assert batch is not None
     return batch.created_ms
 
 
 def first(accumulator: Accumulators, of: TopicPartition) -> RecordBatch | None:
-    """Return a partition's first batch."""
     return accumulator.map.queues[of].first()
 
 
 def queued(accumulator: Accumulators, of: TopicPartition) -> int:
-    """Return how many batches a partition's deque holds."""
     return len(accumulator.map.queues[of])
 
 
 def partition_of(accumulator: Accumulators, batch: RecordBatch) -> TopicPartition:
-    """Return where a batch goes."""
     return accumulator.map.by_entry[batch.partition].topic_partition
 
 
@@ -127,7 +123,6 @@ def decode(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) 
 
 
 def values_of(accumulator: Accumulators, batches: Iterable[RecordBatch]) -> list[bytes | None]:
-    """Return the values of all records of some batches."""
     return [record.value for batch in batches for record in decode(accumulator, batch)]
 
 
@@ -149,12 +144,10 @@ class Log:
         return len(outcomes)
 
     def take_all(self, now_ms: int = 0) -> None:
-        """Drain and store until nothing is left."""
         while self.take(drain(self._accumulator, now_ms)):
             pass
 
     def values(self, of: TopicPartition) -> list[bytes | None]:
-        """Return the values of a partition's records, in order."""
         return [record.value for record in self.partitions.get(of, [])]
 
 

@@ -46,7 +46,6 @@ def scattered(batch: ProduceBatch, size: int) -> ProduceBatch:
 
 
 def with_payload(batch: ProduceBatch, *views: bytearray | memoryview) -> ProduceBatch:
-    """Return a batch that is elsewhere in memory."""
     return ProduceBatch(
         batch.topic_partition,
         tuple(map(memoryview, views)),

@@ -10,13 +10,11 @@ from tools.benchmark.settings import Settings, by_kafkas_names
 
 
 def rounds(**figures: list[float]) -> list[dict[str, float]]:
-    """Return rounds, given each figure's values."""
     count = len(next(iter(figures.values())))
     return [{name: values[number] for name, values in figures.items()} for number in range(count)]
 
 
 def variant(name: str, figures: dict[str, list[dict[str, float]]], **trouble: str) -> Any:
-    """Return a variant's result."""
     shown = list(next(iter(figures.values()))[0])
 
     def no_turn(contestant: str) -> dict[str, float]:
@@ -26,7 +24,6 @@ def variant(name: str, figures: dict[str, list[dict[str, float]]], **trouble: st
 
 
 def result(*cases: tuple[str, list[Any]]) -> dict[str, Any]:
-    """Return a whole result, given the variants of each case."""
     return {
         "format": FORMAT,
         "commit": "0123456789ab",

@@ -168,7 +168,6 @@ class ClusterModel:
             self.publish()
 
     def grow(self) -> None:
-        """Give the topic one partition more."""
         added = TopicPartition(self.topic, len(self.partitions))
         self.partitions[added] = PartitionModel()
         self.leaders[added] = NODES[0].id
@@ -183,8 +182,6 @@ class ClusterModel:
 
 @dataclass
 class Flight:
-    """A batch that has been sent."""
-
     batch: ProduceBatch
     data: bytes
     answer: ProduceResponse | None = None
@@ -229,7 +226,6 @@ class TransportModel:
             self._answers += [flight.answer for flight in self._pending[node].pop(0) if flight.answer is not None]
 
     def answer_all(self) -> None:
-        """Have all requests handled and answered."""
         for node, requests in self._pending.items():
             while requests:
                 self.answer(node)
@@ -247,7 +243,6 @@ class TransportModel:
         ]
 
     def in_flight(self, node: int) -> int:
-        """Return how many requests a connection has under way."""
         return len(self._pending[node])
 
     def _handle(self, node: int, flight: Flight) -> ProduceResponse:
@@ -351,13 +346,11 @@ class BrokerRun(HandRun):
         self.clock = clock
 
     def step(self, passes: int = 1, after_ms: int = 0) -> None:
-        """Make passes of the loop, the first after some time."""
         self.clock.now_ms += after_ms
         for _ in range(passes):
             self.sender.run_once(self.clock.now_ms)
 
     def run(self, passes: int = 2, after_ms: int = 0) -> None:
-        """Make passes of the loop at the clock's time."""
         self.step(passes, after_ms)
 
     def go_on(self) -> None:

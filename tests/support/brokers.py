@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -95,13 +93,7 @@ def topic() -> str:
 
 
 def make_delegation_token(cluster: KafkaCluster, user: str, directory: Path) -> tuple[str, str]:
-    """Get a delegation token for a user, by Kafka's own tool; return its id and its HMAC.
-
-    Args:
-        cluster: with SASL.
-        user: one of `tools.kafka.settings.USERS`.
-        directory: for the tool's settings.
-    """
+    """Get a delegation token for a user of `USERS`, by Kafka's own tool; return its id and its HMAC."""
     file = directory / "client.properties"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     file.write_text(
@@ -119,14 +111,7 @@ def make_delegation_token(cluster: KafkaCluster, user: str, directory: Path) -> 
 def produce(settings: dict[str, Any], topic: str, values: Iterable[bytes], partition: int = 0) -> list[Message]:
     """Write records by confluent-kafka, and return them as they were acknowledged.
 
-    Args:
-        settings: of the producer; ``bootstrap.servers`` at least.
-        topic: where to.
-        values: of the records.
-        partition: of the topic.
-
-    Raises:
-        KafkaException: what a record came back with.
+    Raises KafkaException: what a record came back with.
     """
     delivered: list[Message] = []
     failed: list[KafkaError] = []
@@ -144,15 +129,11 @@ def produce(settings: dict[str, Any], topic: str, values: Iterable[bytes], parti
 
 
 def consume(settings: dict[str, Any], topic: str, first: Mapping[int, int] | None = None) -> dict[int, list[Message]]:
-    """Read a topic from its beginning to its end by confluent-kafka: the records of each partition, in order.
+    """Read a topic to its end by confluent-kafka: the records of each partition, in order.
 
-    Args:
-        settings: of the consumer; ``bootstrap.servers`` at least.
-        topic: what to read.
-        first: the offsets to begin with instead, by partition.
+    ``first``: the offsets to begin with, by partition, if not 0.
 
-    Raises:
-        KafkaException: what the cluster answers instead.
+    Raises KafkaException: what the cluster answers instead.
     """
     reading = {"group.id": "tests", "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0}
     consumer = Consumer(reading | settings)
@@ -181,28 +162,6 @@ def consume(settings: dict[str, Any], topic: str, first: Mapping[int, int] | Non
 def consume_values(settings: dict[str, Any], topic: str) -> dict[int, list[bytes | None]]:
     """Read a topic from its beginning to its end by confluent-kafka: the values of each partition, in order."""
     return {partition: [each.value() for each in records] for partition, records in consume(settings, topic).items()}
-
-
-def set_epochs(cluster: KafkaCluster, epochs: Mapping[str, tuple[int, int] | None]) -> None:
-    """Let transactional ids have epochs, as after so many transactions; the cluster's one broker starts again.
-
-    A coordinator reads its ids from its log when it starts, and takes records there from who calls itself the
-    administration's client. All ids have committed their last transaction.
-
-    Args:
-        cluster: of one broker.
-        epochs: transactional id -> its producer id and epoch; None for an id to be forgotten, as an expired one is.
-    """
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "__admin_client", "log_level": 0})
-    complete_commit, now_ms = 4, int(time.time() * 1000)
-    for name, identity in epochs.items():
-        key = struct.pack(">hh", 0, len(name)) + name.encode()
-        value = identity and struct.pack(">hqhibiqq", 0, *identity, 60_000, complete_commit, 0, now_ms, now_ms)
-        producer.produce("__transaction_state", value, key, 0)
-    assert producer.flush(PATIENCE_S) == 0
-    (node,) = cluster.nodes.values()
-    node.stop()
-    node.start()
 
 
 def wait_for_markers(bootstrap_servers: str) -> None:

@@ -10,9 +10,10 @@ from shmaccum.record.columns import ColumnBodies
 from tools.support.accumulators import Accumulators
 
 
-def append_columns(accumulator: Accumulators, to: TopicPartition, values: list[bytes]) -> FutureColumnsMetadata:
-    """Append a row for each value."""
+def append_columns(
+    accumulator: Accumulators, to: TopicPartition, values: list[bytes], max_block_ms: float = 1000
+) -> FutureColumnsMetadata:
     future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
     bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
+    accumulator.append_columns(accumulator.map.queues[to], bodies, future, max_block_ms)
     return future

@@ -25,11 +25,7 @@ def in_c(source: Path, result: Path) -> str:
 
 
 def core_in_c(directory: Path) -> Path:
-    """Have Cython make the C of the core, once for all processes; return its file.
-
-    Args:
-        directory: where; the processes of a test run share it.
-    """
+    """Have Cython make the C of the core, once for all processes that share the directory; return its file."""
     code = directory / "_core.c"
     with _alone_in(directory):
         if not code.exists():
@@ -40,12 +36,7 @@ def core_in_c(directory: Path) -> Path:
 
 
 def build_core(directory: Path, *flags: str) -> ModuleType:
-    """Compile the core with more flags of the C compiler, once for all processes, and import it beside the shipped one.
-
-    Args:
-        directory: where; the processes of a test run share it.
-        flags: of the compiler.
-    """
+    """Compile the core with more flags, once for all processes, and import it beside the shipped one."""
     code = core_in_c(directory)
     with _alone_in(directory):
         if built := sorted(directory.glob("_core.*.so")):

@@ -88,7 +88,6 @@ class Program:
             print(self.errors()[-5000:])
 
     def errors(self) -> str:
-        """Return what it has written to standard error."""
         return self._log.read_text()
 
 
@@ -132,12 +131,10 @@ class Example:
         wait_until_gone(self.slab)
 
     def end(self) -> None:
-        """End what still runs."""
         for program in self._started:
             program.end()
 
     def python(self, script: str, *arguments: object, **variables: object) -> AbstractContextManager[Program]:
-        """Run a program of examples/."""
         return self.program(sys.executable, EXAMPLES / script, *arguments, cwd=self.directory, **variables)
 
     def wait_for_worker(self, program: Program) -> int:
@@ -173,7 +170,6 @@ class Example:
 
 
 def end_offsets(servers: str, topic: str) -> dict[int, int]:
-    """Return the offset behind the last record of each of the three partitions."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "tests", "log_level": 0})
     try:
         parts = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
@@ -214,7 +210,6 @@ class Shop:
         return set(self.accepted.copy().values())
 
     def wait_for_workers(self, count: int) -> set[str]:
-        """Wait until ``count`` workers have answered, and return them."""
         wait_until(lambda: len(self.workers()) >= count, f"{count} workers have answered, not {self.workers()}")
         return self.workers()
 

@@ -10,13 +10,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def example(heading: str, changes: Mapping[str, str], *, page: str = "README.md", number: int = 0) -> str:
-    """Return Python code below a heading.
+    """Return the Python code number ``number`` below a heading of a page.
 
-    Args:
-        heading: its text.
-        changes: what to put in the place of what, such as of the brokers' names; all of it must be there.
-        page: where the heading is.
-        number: of the example below it.
+    ``changes``: what replaces what, such as the brokers' names; all of it must be there.
     """
     section = (_ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     code: str = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]

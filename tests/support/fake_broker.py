@@ -80,7 +80,6 @@ class FakeBroker(Server):
         return f"127.0.0.1:{self.port}"
 
     def of(self, api_key: int) -> list[Request]:
-        """Return the requests of a kind that came so far."""
         return [request for request in self.requests if request.api_key == api_key]
 
     def api_versions(self, request: Request) -> Any:
@@ -129,7 +128,6 @@ def silent(request: Request) -> None:
 
 
 def producer_id_of(producer_id: int, error_code: int = 0, throttle_ms: int = 0) -> Any:
-    """Return the response to an InitProducerId request."""
     return response(
         INIT_PRODUCER_ID,
         throttle_time_ms=throttle_ms,
@@ -140,7 +138,6 @@ def producer_id_of(producer_id: int, error_code: int = 0, throttle_ms: int = 0) 
 
 
 def authenticated(error_code: int = 0, said: str | None = None, data: bytes = b"") -> Any:
-    """Return the response to a SaslAuthenticate request."""
     return response(SASL_AUTHENTICATE, error_code=error_code, error_message=said, auth_bytes=data)
 
 

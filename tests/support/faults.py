@@ -44,17 +44,14 @@ def before(function: Callable[..., Any], text: str, action: Callable[[], object]
 
 
 def die(*_: object) -> None:
-    """Be killed, now."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stop() -> None:
-    """Be stopped, until a SIGCONT comes."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith(("T", "t"))
 
 
@@ -98,15 +95,9 @@ def interrupted_by_alarm() -> Iterator[Callable[[float], None]]:
 
 
 class InterruptAt:
-    """Interrupts the block at its ``moment``-th moment; ``with InterruptAt(3) as interrupt: ...``.
+    """Interrupts the block at its ``moment``-th moment, if that ``came``; ``with InterruptAt(3) as interrupt: ...``.
 
-    Args:
-        moment: when.
-        again: when, counted from then, to interrupt what cleans up behind that; None for not at all.
-        error: what the signal's handler raises.
-
-    Attributes:
-        came: whether that moment was reached.
+    ``again``: when, counted from then, to interrupt what cleans up behind that. ``error``: what the handler raises.
     """
 
     def __init__(self, moment: int, again: int | None = None, error: type[BaseException] = KeyboardInterrupt) -> None:

@@ -17,7 +17,6 @@ Do = Callable[[Iterable[str]], list[tuple[int, int]]]
 
 
 def producer_line(settings: dict[str, object]) -> str:
-    """Return the line that makes a producer."""
     return "\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())])
 
 

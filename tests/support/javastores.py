@@ -33,7 +33,6 @@ def make_stores(certificates: Certificates, directory: Path) -> Stores:
 
 
 def settings_of(stores: Stores, kind: str) -> dict[str, object]:
-    """Return the settings of a client that has these stores."""
     return {
         "security.protocol": "SSL",
         "ssl.truststore.location": stores[kind, "trust"],

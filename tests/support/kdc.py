@@ -97,7 +97,6 @@ class Kdc:
         return keytab
 
     def new_key(self, principal: str) -> None:
-        """Give a principal another key than its keytab has."""
         self._run("kadmin.local", "-r", REALM, "cpw", "-randkey", principal)
 
     def log_in(self, principal: str, keytab: Path) -> None:

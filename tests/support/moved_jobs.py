@@ -225,7 +225,6 @@ def tombstones(spark: SparkSession, sink: Sink) -> None:
 
 
 def wide_value(number: int) -> bytes:
-    """Return the JSON of a row of `wide_frame`."""
     row = {"id": number} | {f"column{each}": f"{each}-{number}" for each in range(30)}
     return json.dumps(row, separators=(",", ":")).encode()
 
@@ -309,7 +308,6 @@ def sql_in_a_new_session(spark: SparkSession, sink: Sink) -> None:
 
 
 def wait_for(condition: Callable[[], bool], query: StreamingQuery, seconds: float = PATIENCE_S) -> None:
-    """Wait until something holds, the query ends, or the time is over."""
     deadline = time.monotonic() + seconds
     while not condition() and query.isActive and time.monotonic() < deadline:
         time.sleep(0.1)

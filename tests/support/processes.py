@@ -45,17 +45,20 @@ class ChildFailedError(AssertionError):
     """The function in the child raised; the message holds its traceback."""
 
 
-class _Returned(NamedTuple):
-    value: Any
+class _Outcome(NamedTuple):
+    """What the function returned, or the traceback of what it raised."""
 
+    value: Any = None
+    raised: str = ""
 
-class _Raised(NamedTuple):
-    text: str
+    def taken(self) -> Any:
+        """Return the value, or raise the error."""
+        if self.raised:
+            raise ChildFailedError(self.raised)
+        return self.value
 
 
 class Child:
-    """A child process, as the test sees it."""
-
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], how: How) -> None:
         context = multiprocessing.get_context(_METHODS[how])
         self._link, theirs = context.Pipe()
@@ -65,7 +68,7 @@ class Child:
         self._process.start()
         theirs.close()
         self.pid = self._process.pid or 0
-        self._outcome: _Returned | _Raised | None = None
+        self._outcome: _Outcome | None = None
 
     def tell(self, value: Any = None) -> None:
         """Send the child something; its ``link.recv()`` returns it."""
@@ -75,12 +78,9 @@ class Child:
         """Return the next thing that the child sent; raise what it raised."""
         if self._outcome is None:
             message = self._next_message(timeout_s)
-            if not isinstance(message, _Returned | _Raised):
+            if self._outcome is None:
                 return message
-            self._outcome = message
-        if isinstance(self._outcome, _Raised):
-            raise ChildFailedError(self._outcome.text)
-        raise ChildFailedError(f"the child returned {self._outcome.value!r} instead of saying something")
+        raise ChildFailedError(f"the child returned {self._outcome.taken()!r} instead of saying something")
 
     def ready(self, said: Any = None) -> Child:
         """Wait until the child has sent something, which is ``said`` if that is given; return the child."""
@@ -97,16 +97,11 @@ class Child:
         """Wait for the child's end and return what its function returned; raise what it raised."""
         deadline = time.monotonic() + timeout_s
         while self._outcome is None:
-            message = self._next_message(deadline - time.monotonic())
-            if isinstance(message, _Returned | _Raised):
-                self._outcome = message
+            self._next_message(deadline - time.monotonic())
         self.join(deadline - time.monotonic())
-        if isinstance(self._outcome, _Raised):
-            raise ChildFailedError(self._outcome.text)
-        return self._outcome.value
+        return self._outcome.taken()
 
     def signal(self, number: int) -> None:
-        """Send the child a signal."""
         os.kill(self.pid, number)
 
     def join(self, timeout_s: float = PATIENCE_S) -> int:
@@ -125,15 +120,12 @@ class Child:
         """Kill the child if it still runs, and say what became of it: why something did not come about."""
         was_running = self._process.exitcode is None
         self.kill()
-        with contextlib.suppress(EOFError, OSError):
+        with contextlib.suppress(ChildFailedError, OSError):
             while self._outcome is None and self._link.poll():
-                message = self._link.recv()
-                if isinstance(message, _Returned | _Raised):
-                    self._outcome = message
-        if isinstance(self._outcome, _Raised):
-            return f"child {self.pid} raised:\n{self._outcome.text}"
-        if isinstance(self._outcome, _Returned):
-            return f"child {self.pid} returned {self._outcome.value!r}"
+                self._next_message(0)
+        if self._outcome is not None:
+            raised, value = self._outcome.raised, self._outcome.value
+            return f"child {self.pid} raised:\n{raised}" if raised else f"child {self.pid} returned {value!r}"
         if was_running:
             return f"child {self.pid} was still running"
         return f"child {self.pid} died without a word, with exit code {self.join()}"
@@ -145,9 +137,12 @@ class Child:
         if self._link not in ready and not self._link.poll():
             raise ChildFailedError(f"child {self.pid} died without a word, with exit code {self.join()}")
         try:
-            return self._link.recv()
+            message = self._link.recv()
         except EOFError:
             raise ChildFailedError(f"child {self.pid} died without a word, with exit code {self.join()}") from None
+        if isinstance(message, _Outcome):
+            self._outcome = message
+        return message
 
 
 Start = Callable[..., Child]
@@ -198,9 +193,9 @@ def _run(where: Any, link: Connection, args: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
     try:
         function = _load(*where) if isinstance(where, tuple) else where
-        outcome: _Returned | _Raised = _Returned(function(link, *args))
+        outcome = _Outcome(function(link, *args))
     except BaseException:
-        outcome = _Raised(traceback.format_exc())
+        outcome = _Outcome(raised=traceback.format_exc())
     link.send(outcome)
 
 

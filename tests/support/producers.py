@@ -40,6 +40,17 @@ def settings_of(name: str, log_dir: Path | str, **settings: object) -> dict[str,
     return defaults | {key.replace("_", "."): value for key, value in settings.items()}
 
 
+def kafka_settings(servers: str, name: str, **more: object) -> dict[str, object]:
+    """Return settings of a small slab of brokers, whose sender leaves soon; ``_`` stands for Kafka's ``.``."""
+    return {
+        "bootstrap.servers": servers,
+        "shmaccum.name": name,
+        "buffer.memory": 1 << 20,
+        "sender.idle.ms": 100,
+        "max.block.ms": 20_000,
+    } | {key.replace("_", "."): value for key, value in more.items()}
+
+
 def wait_until_gone(name: str) -> None:
     """Wait until the last sender of a slab has left and taken the slab with it."""
     wait_until(lambda: not any(map(os.path.exists, leftovers(name))), f"slab {name} removed by its last user")
@@ -80,7 +91,6 @@ def sender_pid(producer: Producer) -> int:
 
 
 def sender_starts(producer: Producer) -> int:
-    """Return how many senders the slab has had."""
     return int(producer._slab.words[Super.SENDER_STARTS])
 
 

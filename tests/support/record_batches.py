@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from aiokafka.record.default_records import _DefaultRecordBatchPy
-from aiokafka.record.legacy_records import _LegacyRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from hypothesis import settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import MAGIC_OFFSET, BatchFields, Record, entry_end
+from shmaccum.record.fields import BatchFields, Record
 from shmaccum.record.format import RecordFormat, record_format
 from shmaccum.record.reader import iter_batches
 
@@ -101,7 +99,6 @@ def seal(
 def stored(
     magic: int, records: Sequence[Sample], compression: CompressionType = CompressionType.NONE, base_offset: int = 0
 ) -> bytes:
-    """A batch as it lies in a log."""
     fmt = record_format(magic)
     sealed = seal(fmt, fill(fmt, records), records, compression)
     fmt.set_base_offset(sealed, len(records), base_offset)
@@ -109,7 +106,6 @@ def stored(
 
 
 def expected(records: Sequence[Sample], base_offset: int = 0) -> list[Record]:
-    """What a decoder must find."""
     return [
         Record(base_offset + index, record.timestamp, record.key, record.value, tuple(record.headers))
         for index, record in enumerate(records)
@@ -137,7 +133,6 @@ def by_kafka_python(log: bytes) -> list[Record]:
 
 
 def by_aiokafka(log: bytes) -> list[Record]:
-    """By its compiled decoder, where it has one."""
     found = []
     batches = AiokafkaRecords(log)
     while batches.has_next():
@@ -147,19 +142,4 @@ def by_aiokafka(log: bytes) -> list[Record]:
     return found
 
 
-def by_aiokafka_in_python(log: bytes) -> list[Record]:
-    found = []
-    view = memoryview(log)
-    start = 0
-    while start < len(view):
-        end = entry_end(view, start)
-        magic = view[start + MAGIC_OFFSET]
-        entry = view[start:end]
-        batch = _DefaultRecordBatchPy(entry) if magic == 2 else _LegacyRecordBatchPy(entry, magic)
-        assert batch.validate_crc()
-        found += map(_as_record, batch)
-        start = end
-    return found
-
-
-DECODERS: Sequence[Decoder] = [by_ourselves, by_kafka_python, by_aiokafka, by_aiokafka_in_python]
+DECODERS: Sequence[Decoder] = [by_ourselves, by_kafka_python, by_aiokafka]

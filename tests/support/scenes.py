@@ -83,7 +83,6 @@ class Scene:
         raise NotImplementedError
 
     def append(self, partition: TopicPartition, records: int) -> None:
-        """Have a producer append records, as far as there is memory."""
         for _ in range(records):
             number = next(self.cluster.numbers)
             try:
@@ -92,12 +91,10 @@ class Scene:
                 return
 
     def die(self, lines: int, stored: int, again: int | None = None) -> None:
-        """Kill the sender in a pass; its brokers may have got what it had just sent.
+        """Kill the sender before a line of a pass; its brokers may have got what it had just sent.
 
-        Args:
-            lines: The line of the pass before which it dies.
-            stored: Requests on its connections that are stored all the same.
-            again: The line before which its successor dies, while it picks up what was left.
+        ``stored``: requests on its connections that are stored all the same. ``again``: the line before which its
+        successor dies, while it picks up what was left.
         """
         interrupt_after(lines, self.run.step, *self.lines)
         for node in NODES:
@@ -136,7 +133,6 @@ class Scene:
                     assert outcome in self.errors
 
     def check_acknowledged(self, number: int, offset: int, stored: list[int]) -> None:
-        """Check that a record is where its future says."""
         assert offset >= 0
         assert stored[offset] == number
 
@@ -146,7 +142,6 @@ class Scene:
 
 
 def _outcome(future: FutureRecordMetadata) -> int | type[KafkaError]:
-    """Return the offset of a record, or the error that it met."""
     try:
         return future.get(0).offset
     except KafkaError as error:

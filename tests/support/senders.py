@@ -71,12 +71,10 @@ def read_partition(log_dir: Path, topic: str, partition: int = 0, *, while_writt
 
 
 def read_values(log_dir: Path, topic: str, partition: int = 0) -> list[bytes | None]:
-    """Return the values of a partition's records, in order."""
     return [record.value for record in read_partition(log_dir, topic, partition)]
 
 
 def read_topic(log_dir: Path, topic: str) -> dict[int, list[LogRecord]]:
-    """Return the records of all partitions that a topic has in the log."""
     numbers = sorted(int(path.name.rpartition("-")[2]) for path in log_dir.glob(f"{topic}-*"))
     return {number: read_partition(log_dir, topic, number) for number in numbers}
 
@@ -112,14 +110,9 @@ class Hand:
         self._answers: list[ProduceResponse] = []
         self._cluster: tuple[Cluster, frozenset[TopicPartition], Cluster] | None = None
 
-    def start(self) -> None:
-        self._log.start()
-
-    def init_producer_id(self) -> tuple[int, int] | None:
-        return self._log.init_producer_id()
-
-    def failure(self) -> type[KafkaError] | None:
-        return self._log.failure()
+    def __getattr__(self, name: str) -> Any:
+        """Leave all else to the log's transport."""
+        return getattr(self._log, name)
 
     def cluster(self) -> Cluster:
         real = self._log.cluster()
@@ -134,12 +127,6 @@ class Hand:
     def request_update(self, topics: Collection[str]) -> None:
         self.updates.append(set(topics))
         self._log.request_update(topics)
-
-    def ready(self, node: Node, now_ms: int) -> bool:
-        return self._log.ready(node, now_ms)
-
-    def connection_delay_ms(self, node: Node, now_ms: int) -> float:
-        return self._log.connection_delay_ms(node, now_ms)
 
     def is_busy(self) -> bool:
         return self.busy
@@ -188,7 +175,6 @@ class Hand:
         return is_again or batch.base_sequence == last.base_sequence + last.record_count
 
     def write_as_another(self, to: TopicPartition) -> None:
-        """Write a record into the log, as another producer would."""
         record = Record(0, 0, None, b"another's")
         piece = write_part(record_format(2), [record])
         payload = record_format(2).seal(piece.memory, piece.fields, CompressionType.NONE)
@@ -205,16 +191,11 @@ class Hand:
         answers, self._answers = self._answers, []
         return answers
 
-    def close(self) -> None:
-        self._log.close()
-
 
 class HandRun:
     """A slab, its one sender, and a producer's half, all of them in this process and by hand.
 
-    Args:
-        config: the settings of the slab.
-        transport: the sender's; without one it writes a log, by hand.
+    Without a transport the sender writes a log, by hand.
     """
 
     def __init__(self, config: ProducerConfig, transport: Any = None) -> None:
@@ -233,7 +214,6 @@ class HandRun:
         self.accumulator.sender.ahead.start(self.doorbell.ring)
 
     def topic(self, name: str) -> None:
-        """Make a topic known, by the sender."""
         self.accumulator.map.request(name)
         self.run(1)
 
@@ -273,11 +253,9 @@ class HandRun:
 
 
 def counter(run: HandRun, word: int) -> int:
-    """Return a word of the superblock."""
     return int(run.slab.words[word])
 
 
 def of_partition(run: HandRun, partition: TopicPartition, word: int) -> int:
-    """Return a word of a partition."""
     entry = run.accumulator.map.queues[partition].entry
     return int(run.slab.words[run.slab.geometry.partition(entry) + word])

@@ -47,7 +47,6 @@ def scratch(slab: Slab) -> int:
 
 
 def takeovers(slab: Slab) -> int:
-    """Return how often the tested lock was taken over."""
     taken_over: int = slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS]
     return taken_over
 
@@ -58,7 +57,6 @@ def take(slab: Slab, timeout_s: float | None = None, number: int = NUMBER) -> No
 
 
 def whats_there(name: str) -> list[str]:
-    """Return the existing files of a slab."""
     return [path for path in names.leftovers(name) if os.path.exists(path)]
 
 

@@ -50,7 +50,6 @@ def stored(log_dir: Path, topic: str) -> list[Stored]:
 
 
 def write(rows: DataFrame, options: Mapping[str, str], **more: str) -> None:
-    """Append a batch."""
     rows.write.format("shmaccum").mode("append").options(**{**options, **more}).save()
 
 

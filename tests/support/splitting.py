@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
+from columns import append_columns
 from senders import HandRun
 
 from shmaccum._core import FutureRecordMetadata
@@ -13,7 +13,6 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ShmaccumError
-from shmaccum.record.columns import ColumnBodies
 from shmaccum.record.reader import Batch, iter_batches
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -44,11 +43,7 @@ def config_of(name: str, log_dir: Path, **settings: object) -> ProducerConfig:
 
 
 def send_columns(run: HandRun, values: list[bytes], max_block_ms: int = 0) -> FutureColumnsMetadata:
-    """Append rows to `T0` in one call."""
-    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
-    bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    run.accumulator.append_columns(run.accumulator.map.queues[T0], bodies, future, max_block_ms)
-    return future
+    return append_columns(run.accumulator, T0, values, max_block_ms)
 
 
 class Told:

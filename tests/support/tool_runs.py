@@ -17,13 +17,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class ToolRun:
-    """``python -m tools.<tool>``, started; all descendants have a variable of its environment.
-
-    Args:
-        tool: its name.
-        directory: for its temporary files, and for the result that it writes there (``--json``).
-        arguments: its other arguments.
-    """
+    """``python -m tools.<tool> --json``, started; all descendants have a variable of its environment."""
 
     def __init__(self, tool: str, directory: Path, *arguments: str) -> None:
         self._mark = f"{tool}-test-{os.getpid()}-{time.monotonic_ns()}"
@@ -39,7 +33,6 @@ class ToolRun:
         )
 
     def kill(self) -> None:
-        """Kill it and its descendants, if they still run."""
         for pid in self.started():
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -50,14 +43,11 @@ class ToolRun:
         return self.process.returncode, out, errors
 
     def started(self) -> list[int]:
-        """Return the pids of it and of its descendants."""
         return [pid for pid in pids() if is_started_by(self._mark, pid)]
 
     def result(self) -> dict[str, Any]:
-        """Return the result that it has written."""
         result: dict[str, Any] = json.loads(self.result_file.read_text())
         return result
 
     def files(self) -> list[Path]:
-        """Return its temporary files, without the result."""
         return [path for path in self._directory.iterdir() if path != self.result_file]

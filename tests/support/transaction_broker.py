@@ -65,7 +65,6 @@ class TransactionBroker(FakeBroker):
         self.answers |= dict.fromkeys(_ANSWERS, self.coordinate)
 
     def reset(self) -> None:
-        """Forget everything."""
         self.producer_id, self.epoch, self.is_open = 77, -1, False
         self.ended: list[bool] = []
         self.seen: list[Request] = []
@@ -80,7 +79,6 @@ class TransactionBroker(FakeBroker):
         self._failures[api_key] += codes
 
     def fail_partitions(self, *codes: int) -> None:
-        """Answer the next AddPartitionsToTxn with an error code for each of its partitions."""
         self._of_partitions = list(codes)
 
     @contextmanager
@@ -98,11 +96,9 @@ class TransactionBroker(FakeBroker):
             gate.set()
 
     def calls(self) -> list[str]:
-        """Return the names of all requests of transactions, in their order."""
         return [NAMES[request.api_key] for request in self.seen]
 
     def count(self, api_key: int) -> int:
-        """Return how many requests of a kind came."""
         return sum(request.api_key == api_key for request in self.seen)
 
     def api_versions(self, request: Request) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from processes import wait_until
+from producers import kafka_settings
 from transaction_broker import TransactionBroker
 
 from shmaccum import ConsumerGroupMetadata, FutureRecordMetadata, OffsetAndMetadata, Producer, TopicPartition
@@ -38,27 +39,16 @@ class Scene:
 
     @property
     def version(self) -> int:
-        """Of the transaction protocol."""
         return self.broker.version
 
     def settings(self, **more: object) -> dict[str, object]:
         """Return settings of a producer in the slab; ``_`` stands for Kafka's ``.``."""
-        return {
-            "bootstrap.servers": self.broker.servers,
-            "shmaccum.name": self.name,
-            "buffer.memory": 1 << 20,
-            "sender.idle.ms": 100,
-            "linger.ms": 0,
-            "retry.backoff.ms": 10,
-            "retry.backoff.max.ms": 10,
-            "reconnect.backoff.ms": 10,
-            "reconnect.backoff.max.ms": 10,
-            "max.block.ms": 20_000,
-        } | {key.replace("_", "."): value for key, value in (self._more | more).items()}
+        waits = ("retry_backoff_ms", "retry_backoff_max_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+        quick = {"linger_ms": 0} | dict.fromkeys(waits, 10)
+        return kafka_settings(self.broker.servers, self.name, **quick | self._more | more)
 
     @contextmanager
     def producer(self, **more: object) -> Iterator[Producer]:
-        """Have a producer with a new transactional id."""
         with Producer(self.settings(**{"transactional_id": f"id-{next(_numbers)}"} | more)) as producer:
             yield producer
 
@@ -70,8 +60,14 @@ class Scene:
             self.broker.seen.clear()
             yield producer
 
+    @contextmanager
+    def begun(self, **more: object) -> Iterator[Producer]:
+        """Have a producer that has begun a transaction."""
+        with self.ready(**more) as producer:
+            producer.begin_transaction()
+            yield producer
+
     def epochs(self, api_key: int) -> list[int]:
-        """Return the producer epochs in the requests of a kind."""
         return [request.asked.producer_epoch for request in self.broker.seen if request.api_key == api_key]
 
 
@@ -86,34 +82,26 @@ def impatient(producer: Producer) -> Iterator[None]:
 
 
 def in_thread(call: Callable[[], object]) -> threading.Thread:
-    """Start a call that waits for the broker."""
     thread = threading.Thread(target=call)
     thread.start()
     return thread
 
 
 @contextmanager
-def no_memory(producer: Producer) -> Iterator[None]:
-    """Take all memory of the slab in the block."""
-    pool = producer._accumulator.state.pool
-    taken: list[Buffer] = []
+def waiting_for_memory(producer: Producer, call: Callable[[], object]) -> Iterator[Future[object]]:
+    """Begin a call that waits for memory, all of which is taken until the block ends."""
+    pool, taken = producer._accumulator.state.pool, list[Buffer]()
     while pool.available_memory():
         buffers: list[Buffer] = []
         pool.allocate(pool.poolable_size, 1000, buffers, most=1000)
         taken += buffers
-    try:
-        yield
-    finally:
-        pool.deallocate(*taken)
-
-
-@contextmanager
-def waiting_for_memory(producer: Producer, call: Callable[[], object]) -> Iterator[Future[object]]:
-    """Begin a call that waits for memory until the block ends."""
-    with ThreadPoolExecutor(1) as threads, no_memory(producer):
-        outcome = threads.submit(call)
-        wait_until(lambda: producer.metrics()["producer-metrics"]["waiting-threads"] == 1, "the call waits")
-        yield outcome
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            outcome = threads.submit(call)
+            wait_until(lambda: producer.metrics()["producer-metrics"]["waiting-threads"] == 1, "the call waits")
+            yield outcome
+        finally:
+            pool.deallocate(*taken)
 
 
 Step = Callable[[Producer], Any]
@@ -134,7 +122,6 @@ def send(producer: Producer) -> None:
 
 
 def rows_for(*partitions: int) -> pa.RecordBatch:
-    """Return a row for each partition."""
     return pa.record_batch({"value": pa.array([b"v"] * len(partitions), pa.binary()), "partition": [*partitions]})
 
 
@@ -152,19 +139,16 @@ STEPS: dict[str, Step] = {"init": init, "send": send, "offsets": send_offsets, "
 
 
 def run_before(producer: Producer, step: str) -> None:
-    """Do the steps of a transaction before one of them."""
     for name in list(STEPS)[: list(STEPS).index(step)]:
         STEPS[name](producer)
 
 
 def run_from(producer: Producer, step: str) -> None:
-    """Do a step of a transaction, and those after it."""
     for name in list(STEPS)[list(STEPS).index(step) :]:
         STEPS[name](producer)
 
 
 def run_another(producer: Producer) -> None:
-    """Do a whole transaction with a producer that is ready."""
     producer.begin_transaction()
     run_from(producer, "send")
 

@@ -16,7 +16,6 @@ from tools.kafka import Certificates
 
 @pytest.fixture
 def wire() -> Iterator[MakeWire]:
-    """Return a function that makes transports, which are closed at the end."""
     made: list[Wire] = []
 
     def make(servers: str, **settings: object) -> Wire:
@@ -37,7 +36,6 @@ def fake() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def here(fake: FakeBroker, wire: MakeWire) -> Wire:
-    """Return a transport to that broker, with the usual settings."""
     return wire(fake.servers)
 
 

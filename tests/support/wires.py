@@ -40,7 +40,6 @@ class Wire:
         self.answers += self.transport.poll(timeout_ms, -1)
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        """Poll until a condition holds, and return what it said."""
         deadline = time.monotonic() + PATIENCE_S
         while not (found := condition()):
             assert time.monotonic() < deadline, "it does not come about"
@@ -53,14 +52,12 @@ class Wire:
         return self.until(condition)
 
     def leader(self, to: TopicPartition) -> Node:
-        """Find out who leads a partition."""
         if self.transport.cluster().leader_for(to) is None:
             self.transport.request_update([to.topic])
         node: Node = self.until(lambda: self.transport.cluster().leader_for(to))
         return node
 
     def connect(self, to: TopicPartition) -> Node:
-        """Have a connection to a partition's leader."""
         node = self.leader(to)
         self.until(lambda: self.transport.ready(node, now_ms()))
         return node
@@ -72,7 +69,6 @@ class Wire:
         return node
 
     def take(self, count: int) -> list[ProduceResponse]:
-        """Wait for ``count`` answers."""
         self.until(lambda: len(self.answers) >= count)
         taken, self.answers = self.answers[:count], self.answers[count:]
         return taken
@@ -90,7 +86,6 @@ class Wire:
                 return answers
 
     def producer_id(self) -> tuple[int, int]:
-        """Get a producer id."""
         answer: tuple[int, int] = self.until(self.transport.init_producer_id)
         return answer
 

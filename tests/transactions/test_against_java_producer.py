@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from fake_broker import Request
 from java_producer import producer_line, run_java
-from producers import wait_until_gone
+from producers import kafka_settings, wait_until_gone
 from transaction_broker import NAMES, TransactionBroker
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
@@ -95,8 +95,7 @@ def both(apache_kafka: None) -> Iterator[dict[int, Both]]:
 
 def run_ours(broker: TransactionBroker) -> tuple[list[Request], list[Request]]:
     slab = f"java-transactions-{os.getpid()}-{broker.version}"
-    own = {"bootstrap.servers": broker.servers, "shmaccum.name": slab, "buffer.memory": 1 << 20, "sender.idle.ms": 100}
-    with Producer(own | SETTINGS) as producer:
+    with Producer(kafka_settings(broker.servers, slab) | SETTINGS) as producer:
         for step in BEFORE + AFTER:
             step.call(producer)
     wait_until_gone(slab)

@@ -27,46 +27,7 @@ from transaction_scenes import (
     send_one,
 )
 
-from shmaccum import Producer
-from shmaccum.errors import (
-    ClusterAuthorizationError,
-    ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
-    FencedInstanceIdError,
-    GroupAuthorizationError,
-    IllegalGenerationError,
-    IllegalStateError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidShareSessionEpochError,
-    InvalidTxnStateError,
-    InvalidTxnTimeoutError,
-    KafkaError,
-    KafkaTimeoutError,
-    LeaderNotAvailableError,
-    NotControllerError,
-    NotCoordinatorError,
-    NotEnoughReplicasError,
-    OffsetNotAvailableError,
-    OperationNotAttemptedError,
-    PreferredLeaderNotAvailableError,
-    ProducerFencedError,
-    RequestTimedOutError,
-    TopicAuthorizationError,
-    TransactionAbortableError,
-    TransactionalIdAuthorizationError,
-    UnknownMemberIdError,
-    UnknownProducerIdError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-    UnstableOffsetCommitError,
-    UnsupportedForMessageFormatError,
-    UnsupportedVersionError,
-)
+from shmaccum import Producer, errors
 from tools.support.messages import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
@@ -89,6 +50,16 @@ STEP_OF = [
 ONLY_IN_VERSION_1 = (ADD_PARTITIONS, ADD_OFFSETS)
 
 
+def named(names: str) -> list[Error]:
+    """Return errors by their names, without ``Error``."""
+    return [getattr(errors, f"{name}Error") for name in names.split()]
+
+
+def each_of(table: dict[tuple[str, int], str]) -> list[tuple[str, int, Error]]:
+    """Return step, request and error for each of a table."""
+    return [(*request, error) for request, names in table.items() for error in named(names)]
+
+
 def name_of(value: object) -> str:
     """Return a name for what a test is run with."""
     if isinstance(value, type):
@@ -101,11 +72,11 @@ def is_sent(scene: Scene, api_key: int) -> bool:
     return scene.version == 1 or api_key not in ONLY_IN_VERSION_1
 
 
-def refuse(scene: Scene, producer: Producer, step: str, api_key: int, error: Error) -> KafkaError:
+def refuse(scene: Scene, producer: Producer, step: str, api_key: int, error: Error) -> errors.KafkaError:
     """Let a coordinator refuse a request of a step; return what the step raises."""
     run_before(producer, step)
     scene.broker.fail(api_key, error.code)
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(errors.KafkaError) as caught:
         STEPS[step](producer)
     return caught.value
 
@@ -113,21 +84,10 @@ def refuse(scene: Scene, producer: Producer, step: str, api_key: int, error: Err
 # --- once more --------------------------------------------------------------------------------------
 
 
-RETRIABLE = (
-    UnknownTopicOrPartitionError,
-    RequestTimedOutError,
-    CoordinatorLoadInProgressError,
-    ConcurrentTransactionsError,
-    CoordinatorNotAvailableError,
-    LeaderNotAvailableError,
-    NotEnoughReplicasError,
-    NotControllerError,
-    OffsetNotAvailableError,
-    PreferredLeaderNotAvailableError,
-    EligibleLeadersNotAvailableError,
-    ElectionNotNeededError,
-    UnstableOffsetCommitError,
-    InvalidShareSessionEpochError,
+RETRIABLE = named(
+    "UnknownTopicOrPartition RequestTimedOut CoordinatorLoadInProgress ConcurrentTransactions CoordinatorNotAvailable "
+    "LeaderNotAvailable NotEnoughReplicas NotController OffsetNotAvailable PreferredLeaderNotAvailable "
+    "EligibleLeadersNotAvailable ElectionNotNeeded UnstableOffsetCommit InvalidShareSessionEpoch"
 )
 
 
@@ -143,7 +103,10 @@ def test_retriable_errors(scene: Scene, api_key: int, step: str) -> None:
     assert scene.broker.ended == [True]
 
 
-@pytest.mark.parametrize("code", [NotCoordinatorError.code, CoordinatorNotAvailableError.code, LOST, ANSWER_LOST])
+MOVED = (errors.NotCoordinatorError.code, errors.CoordinatorNotAvailableError.code, LOST, ANSWER_LOST)
+
+
+@pytest.mark.parametrize("code", MOVED)
 @pytest.mark.parametrize(("api_key", "step"), STEP_OF[2:], ids=name_of)
 def test_a_coordinator_that_is_asked_for_again(scene: Scene, api_key: int, step: str, code: int) -> None:
     with scene.producer() as producer:
@@ -188,18 +151,16 @@ def test_an_end_whose_answer_is_lost_counts_once(scene: Scene) -> None:
 def test_the_last_transaction_is_still_ending(scene: Scene) -> None:
     """CONCURRENT_TRANSACTIONS takes milliseconds, so ``retry.backoff.ms`` is too long: the test would time out."""
     first = ADD_PARTITIONS if scene.version == 1 else TXN_OFFSET_COMMIT
-    with scene.ready(retry_backoff_ms=200_000, retry_backoff_max_ms=200_000, max_block_ms=100_000) as producer:
-        producer.begin_transaction()
-        scene.broker.fail(first, ConcurrentTransactionsError.code)
+    with scene.begun(retry_backoff_ms=200_000, retry_backoff_max_ms=200_000, max_block_ms=100_000) as producer:
+        scene.broker.fail(first, errors.ConcurrentTransactionsError.code)
         run_from(producer, "send")
         assert scene.broker.count(first) == (3 if first == ADD_PARTITIONS else 2)
 
 
 def test_other_errors_wait_for_the_backoff(scene: Scene) -> None:
-    with scene.ready(retry_backoff_ms=300, retry_backoff_max_ms=300) as producer:
-        producer.begin_transaction()
+    with scene.begun(retry_backoff_ms=300, retry_backoff_max_ms=300) as producer:
         send(producer)
-        scene.broker.fail(END_TXN, CoordinatorLoadInProgressError.code)
+        scene.broker.fail(END_TXN, errors.CoordinatorLoadInProgressError.code)
         producer.commit_transaction()
     first, second = (request.came for request in scene.broker.seen if request.api_key == END_TXN)
     assert second - first > 0.25
@@ -227,28 +188,17 @@ def test_a_throttled_coordinator(scene: Scene) -> None:
 # --- the transaction can only be aborted ------------------------------------------------------------
 
 
-ABORTABLE = [
-    ("send", ADD_PARTITIONS, TopicAuthorizationError),
-    ("send", ADD_PARTITIONS, UnknownProducerIdError),
-    ("send", ADD_PARTITIONS, TransactionAbortableError),
-    ("offsets", FIND_COORDINATOR, GroupAuthorizationError),
-    ("offsets", FIND_COORDINATOR, TransactionAbortableError),
-    ("offsets", ADD_OFFSETS, GroupAuthorizationError),
-    ("offsets", ADD_OFFSETS, UnknownProducerIdError),
-    ("offsets", ADD_OFFSETS, TransactionAbortableError),
-    ("offsets", TXN_OFFSET_COMMIT, GroupAuthorizationError),
-    ("offsets", TXN_OFFSET_COMMIT, FencedInstanceIdError),
-    ("offsets", TXN_OFFSET_COMMIT, UnknownMemberIdError),
-    ("offsets", TXN_OFFSET_COMMIT, IllegalGenerationError),
-    ("offsets", TXN_OFFSET_COMMIT, TransactionAbortableError),
-    ("commit", END_TXN, UnknownProducerIdError),
-    ("commit", END_TXN, TransactionAbortableError),
-    ("send", ADD_PARTITIONS, UnknownServerError),
-    ("send", ADD_PARTITIONS, InvalidRecordError),
-]
+ABORTABLE = {
+    ("send", ADD_PARTITIONS): "TopicAuthorization UnknownProducerId TransactionAbortable UnknownServer InvalidRecord",
+    ("offsets", FIND_COORDINATOR): "GroupAuthorization TransactionAbortable",
+    ("offsets", ADD_OFFSETS): "GroupAuthorization UnknownProducerId TransactionAbortable",
+    ("offsets", TXN_OFFSET_COMMIT): "GroupAuthorization FencedInstanceId UnknownMemberId IllegalGeneration "
+    "TransactionAbortable",
+    ("commit", END_TXN): "UnknownProducerId TransactionAbortable",
+}
 
 
-@pytest.mark.parametrize(("step", "api_key", "error"), ABORTABLE, ids=name_of)
+@pytest.mark.parametrize(("step", "api_key", "error"), each_of(ABORTABLE), ids=name_of)
 def test_errors_that_the_abort_leads_out_of(scene: Scene, step: str, api_key: int, error: Error) -> None:
     if not is_sent(scene, api_key):
         return
@@ -266,11 +216,10 @@ def test_a_second_partition_that_is_refused(scene: Scene) -> None:
     """The transaction has begun with the first one."""
     if scene.version == 2:
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         future = send_one(producer)
-        scene.broker.fail(ADD_PARTITIONS, TopicAuthorizationError.code)
-        with pytest.raises(TopicAuthorizationError):
+        scene.broker.fail(ADD_PARTITIONS, errors.TopicAuthorizationError.code)
+        with pytest.raises(errors.TopicAuthorizationError):
             send_one(producer, 1)
         producer.flush()
         assert future.succeeded()
@@ -283,15 +232,14 @@ def test_a_second_partition_that_is_refused(scene: Scene) -> None:
 def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scene: Scene) -> None:
     if scene.version == 2:
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
-        scene.broker.fail_partitions(OperationNotAttemptedError.code, UnknownTopicOrPartitionError.code)
+    with scene.begun() as producer:
+        scene.broker.fail_partitions(errors.OperationNotAttemptedError.code, errors.UnknownTopicOrPartitionError.code)
         producer.send_batch("t", rows_for(0, 1, 0, 1))
         producer.commit_transaction()
         assert scene.broker.count(ADD_PARTITIONS) == 2
         producer.begin_transaction()
-        scene.broker.fail_partitions(OperationNotAttemptedError.code, TopicAuthorizationError.code)
-        with pytest.raises(TopicAuthorizationError):
+        scene.broker.fail_partitions(errors.OperationNotAttemptedError.code, errors.TopicAuthorizationError.code)
+        with pytest.raises(errors.TopicAuthorizationError):
             producer.send_batch("t", rows_for(0, 1, 0, 1))
         producer.abort_transaction()
     assert scene.broker.ended == [True]
@@ -301,13 +249,12 @@ def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scen
 def test_what_never_began_is_not_ended(scene: Scene, step: str) -> None:
     """A coordinator answers INVALID_TXN_STATE to the end of a transaction that it has not begun."""
     api_key, error = {
-        "send": (ADD_PARTITIONS, TopicAuthorizationError),
-        "offsets": (ADD_OFFSETS, GroupAuthorizationError),
+        "send": (ADD_PARTITIONS, errors.TopicAuthorizationError),
+        "offsets": (ADD_OFFSETS, errors.GroupAuthorizationError),
     }[step]
     if not is_sent(scene, api_key):
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         scene.broker.fail(api_key, error.code)
         with pytest.raises(error):
             STEPS[step](producer)
@@ -324,10 +271,9 @@ def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) 
     api_key = {"send": ADD_PARTITIONS, "offsets": ADD_OFFSETS}[step]
     if not is_sent(scene, api_key):
         return
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         lost = ANSWER_LOST if processed else LOST
-        with scene.broker.holding(api_key, lost), impatient(producer), pytest.raises(KafkaTimeoutError):
+        with scene.broker.holding(api_key, lost), impatient(producer), pytest.raises(errors.KafkaTimeoutError):
             STEPS[step](producer)
         producer.abort_transaction()
         assert scene.broker.ended == [False] * processed
@@ -337,8 +283,8 @@ def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) 
 
 def test_the_abort_behind_an_error_finds_a_new_coordinator(scene: Scene) -> None:
     with scene.producer() as producer:
-        refuse(scene, producer, "commit", END_TXN, TransactionAbortableError)
-        scene.broker.fail(END_TXN, NotCoordinatorError.code)
+        refuse(scene, producer, "commit", END_TXN, errors.TransactionAbortableError)
+        scene.broker.fail(END_TXN, errors.NotCoordinatorError.code)
         producer.abort_transaction()
         run_another(producer)
     assert scene.broker.ended == [False, True]
@@ -347,45 +293,34 @@ def test_the_abort_behind_an_error_finds_a_new_coordinator(scene: Scene) -> None
 # --- the producer can only be closed ----------------------------------------------------------------
 
 
-FENCED = (ProducerFencedError, InvalidProducerEpochError)
-FATAL = [
-    ("init", INIT_PRODUCER_ID, FENCED),
-    ("init", INIT_PRODUCER_ID, (InvalidTxnTimeoutError, UnknownServerError, TransactionAbortableError)),
-    ("init", FIND_COORDINATOR, (TransactionAbortableError, GroupAuthorizationError)),
-    ("send", ADD_PARTITIONS, FENCED),
-    ("send", ADD_PARTITIONS, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
-    ("offsets", ADD_OFFSETS, FENCED),
-    ("offsets", ADD_OFFSETS, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
-    ("offsets", ADD_OFFSETS, (UnknownServerError, IllegalGenerationError, UnknownMemberIdError)),
-    ("offsets", ADD_OFFSETS, (TopicAuthorizationError, FencedInstanceIdError)),
-    ("offsets", TXN_OFFSET_COMMIT, FENCED),
-    ("offsets", TXN_OFFSET_COMMIT, (TransactionalIdAuthorizationError, UnsupportedForMessageFormatError)),
-    ("offsets", TXN_OFFSET_COMMIT, (UnknownServerError, TopicAuthorizationError, UnknownProducerIdError)),
-    ("commit", END_TXN, FENCED),
-    ("commit", END_TXN, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
-    ("commit", END_TXN, (UnknownServerError, IllegalGenerationError, UnknownMemberIdError)),
-    ("commit", END_TXN, (TopicAuthorizationError, GroupAuthorizationError, FencedInstanceIdError)),
-]
+FENCED = "ProducerFenced InvalidProducerEpoch"
+STALE = f"{FENCED} TransactionalIdAuthorization InvalidTxnState InvalidPidMapping UnknownServer"
+FATAL = {
+    ("init", INIT_PRODUCER_ID): f"{FENCED} InvalidTxnTimeout UnknownServer TransactionAbortable",
+    ("init", FIND_COORDINATOR): "TransactionAbortable GroupAuthorization",
+    ("send", ADD_PARTITIONS): f"{FENCED} TransactionalIdAuthorization InvalidTxnState InvalidPidMapping",
+    ("offsets", ADD_OFFSETS): f"{STALE} IllegalGeneration UnknownMemberId TopicAuthorization FencedInstanceId",
+    ("offsets", TXN_OFFSET_COMMIT): f"{FENCED} TransactionalIdAuthorization UnsupportedForMessageFormat UnknownServer "
+    "TopicAuthorization UnknownProducerId",
+    ("commit", END_TXN): f"{STALE} IllegalGeneration UnknownMemberId TopicAuthorization GroupAuthorization "
+    "FencedInstanceId",
+}
 
 
-@pytest.mark.parametrize(
-    ("step", "api_key", "error"),
-    [(step, api_key, error) for step, api_key, errors in FATAL for error in errors],
-    ids=name_of,
-)
+@pytest.mark.parametrize(("step", "api_key", "error"), each_of(FATAL), ids=name_of)
 def test_errors_after_which_the_producer_can_only_be_closed(
     scene: Scene, step: str, api_key: int, error: Error
 ) -> None:
     if not is_sent(scene, api_key):
         return
-    raised = ProducerFencedError if error in FENCED else error  # older brokers' code for the same
+    raised = errors.ProducerFencedError if error in named(FENCED) else error  # older brokers' code for the same
     with scene.producer() as producer:
         assert type(refuse(scene, producer, step, api_key, error)) is raised
         check_only_close_helps(producer, raised)
     assert scene.broker.ended == []
 
 
-@pytest.mark.parametrize("error", [UnknownServerError, GroupAuthorizationError, UnknownProducerIdError])
+@pytest.mark.parametrize("error", named("UnknownServer GroupAuthorization UnknownProducerId"))
 def test_an_abort_that_is_refused(scene: Scene, error: Error) -> None:
     with scene.producer() as producer:
         run_before(producer, "commit")
@@ -399,20 +334,20 @@ def test_an_abort_is_not_answered_by_another_abort(scene: Scene) -> None:
     """KIP-1050: a program that aborts after every TransactionAbortableError would never end."""
     with scene.producer() as producer:
         run_before(producer, "commit")
-        scene.broker.fail(END_TXN, TransactionAbortableError.code)
-        with pytest.raises(KafkaError, match="Failed to abort transaction") as caught:
+        scene.broker.fail(END_TXN, errors.TransactionAbortableError.code)
+        with pytest.raises(errors.KafkaError, match="Failed to abort transaction") as caught:
             producer.abort_transaction()
-        assert type(caught.value) is KafkaError
-        assert type(caught.value.__cause__) is TransactionAbortableError
-        check_only_close_helps(producer, KafkaError)
+        assert type(caught.value) is errors.KafkaError
+        assert type(caught.value.__cause__) is errors.TransactionAbortableError
+        check_only_close_helps(producer, errors.KafkaError)
 
 
-@pytest.mark.parametrize("error", [TransactionalIdAuthorizationError, ClusterAuthorizationError])
+@pytest.mark.parametrize("error", [errors.TransactionalIdAuthorizationError, errors.ClusterAuthorizationError])
 @pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID], ids=NAMES.get)
 def test_init_transactions_is_repeated_once_the_user_is_authorized(scene: Scene, api_key: int, error: Error) -> None:
     with scene.producer() as producer:
         assert type(refuse(scene, producer, "init", api_key, error)) is error
-        with pytest.raises(IllegalStateError):
+        with pytest.raises(errors.IllegalStateError):
             producer.begin_transaction()
         run_from(producer, "init")
     assert scene.broker.ended == [True]
@@ -438,9 +373,9 @@ def test_a_coordinator_that_is_too_old(scene: Scene, step: str, api_key: int, ne
     try:
         with scene.producer() as producer:
             run_before(producer, step)
-            with pytest.raises(UnsupportedVersionError):
+            with pytest.raises(errors.UnsupportedVersionError):
                 STEPS[step](producer)
-            with pytest.raises(UnsupportedVersionError, match="close the producer"):
+            with pytest.raises(errors.UnsupportedVersionError, match="close the producer"):
                 producer.abort_transaction()
     finally:
         scene.broker.versions[api_key] = known

@@ -6,11 +6,11 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
+from fixture_types import LogCapture
 from processes import wait_until
-from producers import wait_until_gone
+from producers import kafka_settings, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.config import ProducerConfig
@@ -70,14 +70,7 @@ def driver(process: subprocess.Popen[bytes]) -> Driver:
 @pytest.fixture
 def producer(kafka: KafkaCluster, slab_name: str, topic: str) -> Iterator[Producer]:
     kafka.admin.create_topic(topic, partitions=1)
-    settings = {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "shmaccum.name": slab_name,
-        "buffer.memory": 1 << 20,
-        "sender.idle.ms": 100,
-        "transactional.id": slab_name,
-    }
-    with closing(Producer(ProducerConfig.parse(settings))) as producer:
+    with Producer(kafka_settings(kafka.bootstrap_servers, slab_name, transactional_id=slab_name)) as producer:
         yield producer
     wait_until_gone(slab_name)
 
@@ -119,7 +112,7 @@ def test_a_job_that_has_ended_is_forgotten(
         assert len(BatchCommitter(client, query.config, query.writer).recover()[1]) == 1
 
 
-def test_a_taken_name_is_a_warning(driver: Driver, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_taken_name_is_a_warning(driver: Driver, topic: str, caplog: LogCapture) -> None:
     """If another user has taken the name of the watch's socket, no settings are sent to it."""
     config = ProducerConfig.parse({"bootstrap.servers": "localhost:1"})
     with socket.socket(socket.AF_UNIX) as squatter:

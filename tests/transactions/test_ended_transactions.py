@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,23 @@ def unasked(slab_name: str, version: int) -> Iterator[Scene]:
     with TransactionBroker(version) as broker:
         yield Scene(broker, slab_name)
     wait_until_gone(slab_name)
+
+
+@contextmanager
+def waiting_for_metadata(broker: TransactionBroker, call: Callable[[], object]) -> Iterator[Future[object]]:
+    """Begin a call that waits for the metadata of its topic until the block ends."""
+    asked = threading.Event()
+
+    def unknown(request: Any) -> Any:
+        asked.set()
+        return broker.metadata(request, error=UNKNOWN_TOPIC)
+
+    with ThreadPoolExecutor(1) as threads:
+        broker.answers[METADATA] = unknown
+        outcome = threads.submit(call)
+        wait_until(asked.is_set, "the topic is asked for")
+        yield outcome
+        broker.answers[METADATA] = broker.metadata
 
 
 class Slow:
@@ -66,10 +84,6 @@ def abort_and_begin(producer: Producer) -> None:
     producer.begin_transaction()
 
 
-def commit(producer: Producer) -> None:
-    producer.commit_transaction()
-
-
 def commit_and_begin(producer: Producer) -> None:
     producer.commit_transaction()
     producer.begin_transaction()
@@ -95,8 +109,7 @@ def check_it_was_not_sent(scene: Scene, producer: Producer, is_in_transaction: b
 def test_a_send_that_waits_for_memory_ends_with_its_transaction(
     tight: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
 ) -> None:
-    with tight.ready() as producer:
-        producer.begin_transaction()
+    with tight.begun() as producer:
         with waiting_for_memory(producer, lambda: send(producer)) as outcome:
             end(producer)
         with pytest.raises(IllegalStateError):
@@ -109,19 +122,9 @@ def test_a_send_that_waits_for_memory_ends_with_its_transaction(
 def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
     unasked: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
 ) -> None:
-    asked = threading.Event()
-
-    def unknown(request: Any) -> Any:
-        asked.set()
-        return unasked.broker.metadata(request, error=UNKNOWN_TOPIC)
-
-    with unasked.ready() as producer, ThreadPoolExecutor(1) as threads:
-        producer.begin_transaction()
-        unasked.broker.answers[METADATA] = unknown
-        outcome = threads.submit(send, producer)
-        wait_until(asked.is_set, "the topic is asked for")
-        end(producer)
-        unasked.broker.answers[METADATA] = unasked.broker.metadata
+    with unasked.begun() as producer:
+        with waiting_for_metadata(unasked.broker, lambda: send(producer)) as outcome:
+            end(producer)
         with pytest.raises(IllegalStateError):
             outcome.result()
         check_it_was_not_sent(unasked, producer, end in BEGINNING)
@@ -130,8 +133,7 @@ def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
 @pytest.mark.parametrize("end", ENDS)
 def test_a_send_whose_serializer_waits_ends_with_its_transaction(tight: Scene, end: Callable[[Producer], None]) -> None:
     serializer = Slow()
-    with tight.ready(value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
-        producer.begin_transaction()
+    with tight.begun(value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
         outcome = threads.submit(with_partition, producer)
         assert serializer.came.wait(30)
         end(producer)
@@ -154,8 +156,7 @@ def test_a_send_called_before_its_transaction_began_is_refused(tight: Scene) -> 
 
 
 def test_an_error_of_an_ended_transactions_send_does_not_fail_the_next_one(tight: Scene) -> None:
-    with tight.ready(max_block_ms=500) as producer:
-        producer.begin_transaction()
+    with tight.begun(max_block_ms=500) as producer:
         with waiting_for_memory(producer, lambda: sticky(producer)) as outcome:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(producer.transactions, "max_block_ms", 20_000)
@@ -173,24 +174,11 @@ def test_a_message_by_confluents_surface_that_waits_ends_with_its_transaction(
     unasked: Scene, end: Callable[[Any], None], key: bytes | None
 ) -> None:
     """A commit waits for it, as librdkafka's does: it counts as queued."""
-    asked = threading.Event()
-
-    def unknown(request: Any) -> Any:
-        asked.set()
-        return unasked.broker.metadata(request, error=UNKNOWN_TOPIC)
-
-    producer = confluent.Producer(unasked.settings(transactional_id="confluent"))
-    try:
+    with closing(confluent.Producer(unasked.settings(transactional_id="confluent"))) as producer:
         producer.init_transactions(20)
         producer.begin_transaction()
-        unasked.broker.answers[METADATA] = unknown
-        with ThreadPoolExecutor(1) as threads:
-            outcome = threads.submit(producer.produce, "t", VALUE, key)
-            wait_until(asked.is_set, "the topic is asked for")
+        with waiting_for_metadata(unasked.broker, lambda: producer.produce("t", VALUE, key)) as outcome:
             end(producer)
-            unasked.broker.answers[METADATA] = unasked.broker.metadata
-            with pytest.raises(KafkaException):
-                outcome.result()
+        with pytest.raises(KafkaException):
+            outcome.result()
         assert unasked.broker.count(PRODUCE) == 0
-    finally:
-        producer.close()

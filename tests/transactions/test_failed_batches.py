@@ -19,47 +19,27 @@ from transaction_scenes import (
     send_one,
 )
 
-from shmaccum import FutureRecordMetadata, Producer
-from shmaccum.errors import (
-    ClusterAuthorizationError,
-    ConcurrentTransactionsError,
-    DeliveryTimeoutError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    OutOfOrderSequenceError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    TopicAuthorizationError,
-    TransactionAbortableError,
-    TransactionAbortedError,
-    TransactionalIdAuthorizationError,
-    UnknownProducerIdError,
-    UnsupportedVersionError,
-)
+from shmaccum import FutureRecordMetadata, Producer, errors
 from tools.support.messages import END_TXN, INIT_PRODUCER_ID, PRODUCE
 
 ABORTABLE = [
-    TopicAuthorizationError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    TransactionAbortableError,
+    errors.TopicAuthorizationError,
+    errors.InvalidProducerEpochError,
+    errors.InvalidTxnStateError,
+    errors.TransactionAbortableError,
 ]
 FATAL = [
-    ClusterAuthorizationError,
-    InvalidPidMappingError,
-    ProducerFencedError,
-    TransactionalIdAuthorizationError,
-    UnsupportedVersionError,
+    errors.ClusterAuthorizationError,
+    errors.InvalidPidMappingError,
+    errors.ProducerFencedError,
+    errors.TransactionalIdAuthorizationError,
+    errors.UnsupportedVersionError,
 ]
 RETRIED = [
-    ConcurrentTransactionsError.code,
-    NotLeaderOrFollowerError.code,
-    RequestTimedOutError.code,
-    NotEnoughReplicasError.code,
+    errors.ConcurrentTransactionsError.code,
+    errors.NotLeaderOrFollowerError.code,
+    errors.RequestTimedOutError.code,
+    errors.NotEnoughReplicasError.code,
     LOST,
     ANSWER_LOST,
 ]
@@ -73,8 +53,7 @@ def send_refused(scene: Scene, producer: Producer, error: Error) -> FutureRecord
 
 @pytest.mark.parametrize("error", ABORTABLE)
 def test_errors_that_the_abort_leads_out_of(scene: Scene, error: Error) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
@@ -89,18 +68,17 @@ def test_errors_that_the_abort_leads_out_of(scene: Scene, error: Error) -> None:
     assert scene.epochs(INIT_PRODUCER_ID) == ([0] if scene.version == 1 else [])
 
 
-@pytest.mark.parametrize("error", [OutOfOrderSequenceError, UnknownProducerIdError])
+@pytest.mark.parametrize("error", [errors.OutOfOrderSequenceError, errors.UnknownProducerIdError])
 def test_numbers_that_the_broker_does_not_take_fail_the_transaction(scene: Scene, error: Error) -> None:
     """Kafka's producer goes on in the same transaction where it can; here it is the lane that fails."""
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         stored = send_one(producer)
         producer.flush()
         refused = send_refused(scene, producer, error)
-        with pytest.raises(OutOfOrderSequenceError):
+        with pytest.raises(errors.OutOfOrderSequenceError):
             producer.commit_transaction()
         assert stored.succeeded()
-        assert isinstance(refused.exception(), TransactionAbortedError)
+        assert isinstance(refused.exception(), errors.TransactionAbortedError)
         producer.abort_transaction()
         run_another(producer)
     assert scene.broker.ended == [False, True]
@@ -109,8 +87,7 @@ def test_numbers_that_the_broker_does_not_take_fail_the_transaction(scene: Scene
 
 @pytest.mark.parametrize("error", FATAL)
 def test_errors_after_which_the_producer_can_only_be_closed(scene: Scene, error: Error) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
@@ -119,10 +96,9 @@ def test_errors_after_which_the_producer_can_only_be_closed(scene: Scene, error:
     assert scene.broker.count(END_TXN) == 0
 
 
-@pytest.mark.parametrize("error", [InvalidPidMappingError, TransactionalIdAuthorizationError])
+@pytest.mark.parametrize("error", [errors.InvalidPidMappingError, errors.TransactionalIdAuthorizationError])
 def test_the_end_of_a_transactional_producer_is_not_that_of_others_in_its_process(scene: Scene, error: Error) -> None:
-    with Producer(scene.settings()) as plain, scene.ready() as producer:
-        producer.begin_transaction()
+    with Producer(scene.settings()) as plain, scene.begun() as producer:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
@@ -133,8 +109,7 @@ def test_the_end_of_a_transactional_producer_is_not_that_of_others_in_its_proces
 
 @pytest.mark.parametrize("code", RETRIED)
 def test_batches_that_are_sent_again(scene: Scene, code: int) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         scene.broker.fail(PRODUCE, code)
         future = send_one(producer)
         producer.commit_transaction()
@@ -143,10 +118,11 @@ def test_batches_that_are_sent_again(scene: Scene, code: int) -> None:
     assert scene.broker.ended == [True]
 
 
-@pytest.mark.parametrize("error", [None, RequestTimedOutError, OutOfOrderSequenceError, TopicAuthorizationError])
+@pytest.mark.parametrize(
+    "error", [None, errors.RequestTimedOutError, errors.OutOfOrderSequenceError, errors.TopicAuthorizationError]
+)
 def test_an_abort_waits_for_what_is_in_flight(scene: Scene, error: Error | None) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         with scene.broker.holding(PRODUCE) as held:
             scene.broker.fail(PRODUCE, 0 if error is None else error.code)
             producer.send("t", b"in flight", partition=0)
@@ -162,9 +138,8 @@ def test_an_abort_waits_for_what_is_in_flight(scene: Scene, error: Error | None)
 
 
 def test_a_batch_that_is_too_large_is_sent_in_parts(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
-        scene.broker.fail(PRODUCE, RecordTooLargeError.code)
+    with scene.begun() as producer:
+        scene.broker.fail(PRODUCE, errors.RecordTooLargeError.code)
         future = producer.send_batch("t", rows_for(0, 0, 0, 0))
         producer.commit_transaction()
         assert future.is_done
@@ -176,13 +151,12 @@ def test_a_batch_that_is_too_large_is_sent_in_parts(scene: Scene) -> None:
 def test_batches_that_expire(scene: Scene, slab_name: str) -> None:
     """Two of them, for a broker that is silent."""
     short = {"delivery_timeout_ms": 600, "request_timeout_ms": 500, "shmaccum_name": slab_name}
-    with scene.ready(**short) as producer:
-        producer.begin_transaction()
+    with scene.begun(**short) as producer:
         with scene.broker.holding(PRODUCE, LOST):
             futures = [send_one(producer, partition) for partition in (0, 1)]
-            with pytest.raises(DeliveryTimeoutError):
+            with pytest.raises(errors.DeliveryTimeoutError):
                 producer.commit_transaction()
-        assert all(isinstance(future.exception(), DeliveryTimeoutError) for future in futures)
+        assert all(isinstance(future.exception(), errors.DeliveryTimeoutError) for future in futures)
         scene.broker.is_open = True
         producer.abort_transaction()
         producer.begin_transaction()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fake_broker import Request, produced
+from fixture_types import LogCapture
 from producers import PATIENCE_S, wait_until_gone
 from transaction_broker import ANSWER_LOST, LOST, TransactionBroker
 from transaction_scenes import (
@@ -24,17 +25,7 @@ from transaction_scenes import (
     send_one,
 )
 
-from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
-from shmaccum.errors import (
-    CoordinatorLoadInProgressError,
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
+from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition, errors
 from shmaccum.producer.interceptors import ProducerInterceptor
 from tools.support.messages import (
     ADD_OFFSETS,
@@ -69,8 +60,7 @@ def test_each_partition_is_added_once(scene: Scene) -> None:
 
 
 def test_a_record_that_an_interceptor_sees_is_of_the_transaction(scene: Scene) -> None:
-    with scene.ready(interceptor_classes=[ProducerInterceptor]) as producer:
-        producer.begin_transaction()
+    with scene.begun(interceptor_classes=[ProducerInterceptor]) as producer:
         send_one(producer)
         producer.commit_transaction()
         assert END_TXN in {request.api_key for request in scene.broker.seen}
@@ -78,8 +68,7 @@ def test_a_record_that_an_interceptor_sees_is_of_the_transaction(scene: Scene) -
 
 def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:
     """The call to `send` waits for that, so no record is queued before."""
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         with scene.broker.holding(ADD_PARTITIONS) as held:
             sending = in_thread(lambda: send_one(producer))
             if scene.version == 1:
@@ -93,8 +82,7 @@ def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:
 
 
 def test_an_empty_transaction_has_no_requests(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         producer.send_offsets_to_transaction({}, ConsumerGroupMetadata("readers"))
         producer.commit_transaction()
         assert scene.broker.calls() == []
@@ -106,8 +94,7 @@ def test_an_empty_transaction_has_no_requests(scene: Scene) -> None:
 
 
 def test_the_end_waits_for_the_batches(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         with scene.broker.holding(PRODUCE) as held:
             send_one(producer)
             held.acquire()
@@ -167,15 +154,14 @@ ENDS = {"commit": Producer.commit_transaction, "abort": Producer.abort_transacti
 @pytest.mark.parametrize("end", ENDS)
 def test_an_end_that_timed_out_is_repeated(scene: Scene, end: str, processed: bool) -> None:
     """Nothing else can follow."""
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         run_before_end(producer)
         lost = ANSWER_LOST if processed else LOST
-        with scene.broker.holding(END_TXN, lost), impatient(producer), pytest.raises(KafkaTimeoutError):
+        with scene.broker.holding(END_TXN, lost), impatient(producer), pytest.raises(errors.KafkaTimeoutError):
             ENDS[end](producer)
         (other,) = (call for name, call in ENDS.items() if name != end)
         for call in (other, Producer.init_transactions, Producer.begin_transaction, send, send_offsets):
-            with pytest.raises(IllegalStateError):
+            with pytest.raises(errors.IllegalStateError):
                 call(producer)
         ENDS[end](producer)
         run_another(producer)
@@ -191,10 +177,10 @@ def run_before_end(producer: Producer) -> None:
 @pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID])
 def test_init_transactions_that_timed_out_is_repeated(scene: Scene, api_key: int) -> None:
     with scene.producer() as producer:
-        with scene.broker.holding(api_key, ANSWER_LOST), impatient(producer), pytest.raises(KafkaTimeoutError):
+        with scene.broker.holding(api_key, ANSWER_LOST), impatient(producer), pytest.raises(errors.KafkaTimeoutError):
             producer.init_transactions()
         for call in (*ENDS.values(), Producer.begin_transaction, send, send_offsets):
-            with pytest.raises(IllegalStateError):
+            with pytest.raises(errors.IllegalStateError):
                 call(producer)
         run_from(producer, "init")
     assert scene.broker.ended == [True]
@@ -209,9 +195,9 @@ def test_offsets_that_timed_out_are_given_again_or_aborted(scene: Scene, api_key
         for again in (True, False):
             producer.begin_transaction()
             send(producer)
-            with scene.broker.holding(api_key, LOST), impatient(producer), pytest.raises(KafkaTimeoutError):
+            with scene.broker.holding(api_key, LOST), impatient(producer), pytest.raises(errors.KafkaTimeoutError):
                 send_offsets(producer)
-            with pytest.raises(IllegalStateError, match="call it again, or abort"):
+            with pytest.raises(errors.IllegalStateError, match="call it again, or abort"):
                 producer.commit_transaction()
             if again:
                 run_from(producer, "offsets")
@@ -223,24 +209,24 @@ def test_offsets_that_timed_out_are_given_again_or_aborted(scene: Scene, api_key
 
 @pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, END_TXN])
 def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) -> None:
-    errors: list[BaseException] = []
+    raised: list[BaseException] = []
 
     def whole(producer: Producer) -> None:
         try:
             run_from(producer, "init")
-        except KafkaError as error:
-            errors.append(error)
+        except errors.KafkaError as error:
+            raised.append(error)
 
     with scene.producer(max_block_ms=100_000) as producer, scene.broker.holding(api_key, LOST) as held:
         transaction = in_thread(lambda: whole(producer))
         assert held.acquire(timeout=PATIENCE_S)
         producer.close(0)
         transaction.join()
-    assert len(errors) == 1
+    assert len(raised) == 1
 
 
 @pytest.mark.parametrize("fences", ["here", "elsewhere"])
-def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: pytest.LogCaptureFixture, fences: str) -> None:
+def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: LogCapture, fences: str) -> None:
     """Its transaction is aborted already: by the producer that has its id now, of this slab or of another host's."""
     with scene.ready(transactional_id="fenced") as fenced:
         fenced.begin_transaction()
@@ -250,18 +236,17 @@ def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: pytest.Log
             with scene.producer(transactional_id="fenced") as other:
                 other.init_transactions()
         else:
-            scene.broker.fail(END_TXN, ProducerFencedError.code)
+            scene.broker.fail(END_TXN, errors.ProducerFencedError.code)
         caplog.clear()
         fenced.close()
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_after_a_close(scene: Scene) -> None:
-    with scene.ready() as producer:
-        producer.begin_transaction()
+    with scene.begun() as producer:
         producer.close()
         for call in (*ENDS.values(), Producer.init_transactions, Producer.begin_transaction, send, send_offsets):
-            with pytest.raises(KafkaError):
+            with pytest.raises(errors.KafkaError):
                 call(producer)
 
 
@@ -273,8 +258,8 @@ def test_a_record_without_metadata_fails_the_transaction(scene: Scene) -> None:
 
     def know_t_only(request: Request) -> Any:
         names = [topic.name for topic in request.asked.topics]
-        unknown = names and names != ["t"]
-        return scene.broker.metadata(request, names=names, error=UnknownTopicOrPartitionError.code * bool(unknown))
+        unknown = errors.UnknownTopicOrPartitionError.code if names and names != ["t"] else 0
+        return scene.broker.metadata(request, names=names, error=unknown)
 
     scene.broker.answers[METADATA] = know_t_only
     try:
@@ -282,7 +267,7 @@ def test_a_record_without_metadata_fails_the_transaction(scene: Scene) -> None:
             producer._destinations._max_block_s = 0.2
             for topic, partition in (("missing", None), ("t", 7), ("topic abc", 0)):
                 producer.begin_transaction()
-                with pytest.raises(KafkaError) as refused:
+                with pytest.raises(errors.KafkaError) as refused:
                     producer.send(topic, b"value", partition=partition)
                 with pytest.raises(type(refused.value), match="abort the transaction"):
                     producer.commit_transaction()
@@ -306,9 +291,8 @@ GROUPS = [
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_groups_metadata_is_sent(scene: Scene, group: ConsumerGroupMetadata) -> None:
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(5, "note", 3), TopicPartition("t", 1): OffsetAndMetadata(7)}
-    with scene.ready() as producer:
-        producer.begin_transaction()
-        scene.broker.fail(TXN_OFFSET_COMMIT, CoordinatorLoadInProgressError.code)
+    with scene.begun() as producer:
+        scene.broker.fail(TXN_OFFSET_COMMIT, errors.CoordinatorLoadInProgressError.code)
         producer.send_offsets_to_transaction(offsets, group)
         producer.commit_transaction()
     requests = [request.asked for request in scene.broker.seen if request.api_key == TXN_OFFSET_COMMIT]
@@ -333,13 +317,12 @@ def test_a_coordinator_that_cannot_check_the_groups_metadata(scene: Scene, group
     scene.broker.versions[TXN_OFFSET_COMMIT] = 0, 2
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(5)}
     try:
-        with scene.ready() as producer:
-            producer.begin_transaction()
+        with scene.begun() as producer:
             if group is GROUPS[0] and scene.version == 1:
                 producer.send_offsets_to_transaction(offsets, group)
                 producer.commit_transaction()
                 return
-            with pytest.raises(UnsupportedVersionError):
+            with pytest.raises(errors.UnsupportedVersionError):
                 producer.send_offsets_to_transaction(offsets, group)
     finally:
         scene.broker.versions[TXN_OFFSET_COMMIT] = known
@@ -349,7 +332,7 @@ def test_a_coordinator_that_cannot_check_the_groups_metadata(scene: Scene, group
 def test_metadata_of_no_group(scene: Scene, group: ConsumerGroupMetadata | None) -> None:
     with scene.producer() as producer:
         init(producer)
-        with pytest.raises(IllegalArgumentError):
+        with pytest.raises(errors.IllegalArgumentError):
             producer.send_offsets_to_transaction({TopicPartition("t", 0): OffsetAndMetadata(5)}, group)  # type: ignore[arg-type]
         run_from(producer, "send")
     assert scene.broker.ended == [True]

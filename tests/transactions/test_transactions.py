@@ -12,24 +12,10 @@ import pyarrow as pa
 import pytest
 from brokers import MakeCluster, consume_values, wait_for_markers
 from processes import Child
-from producers import sender_pid, wait_until, wait_until_gone
-from transaction_scenes import waiting_for_memory
+from producers import kafka_settings, sender_pid, wait_until, wait_until_gone
 
-from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition, errors
 from shmaccum._core import Slot
-from shmaccum.errors import (
-    CorruptRecordError,
-    IllegalArgumentError,
-    IllegalStateError,
-    InvalidProducerEpochError,
-    InvalidTxnTimeoutError,
-    KafkaError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    SlabDamagedError,
-    SlabFullError,
-    TransactionAbortedError,
-)
 from shmaccum.shm.layout import SlotState, state_of
 from tools.kafka import KafkaCluster
 
@@ -55,6 +41,14 @@ def gone(slab_name: str) -> Iterator[None]:
         wait_until_gone(name)
 
 
+@pytest.fixture
+def topic(topic: str, request: pytest.FixtureRequest) -> str:
+    """Return the name of a topic that the test's cluster has."""
+    cluster = request.getfixturevalue("cluster" if "cluster" in request.fixturenames else "kafka")
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    return topic
+
+
 @contextmanager
 def transactional(cluster: KafkaCluster, name: str, **more: object) -> Iterator[Producer]:
     """Have a producer that is ready to begin a transaction."""
@@ -64,13 +58,7 @@ def transactional(cluster: KafkaCluster, name: str, **more: object) -> Iterator[
 
 
 def settings(cluster: KafkaCluster, name: str, **more: object) -> dict[str, object]:
-    return {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "shmaccum.name": name,
-        "buffer.memory": 1 << 20,
-        "sender.idle.ms": 100,
-        "transactional.id": name,
-    } | {key.replace("_", "."): value for key, value in more.items()}
+    return kafka_settings(cluster.bootstrap_servers, name, **{"transactional_id": name, **more})
 
 
 def visible(cluster: KafkaCluster, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
@@ -90,12 +78,17 @@ def send_and_commit(producer: Producer, topic: str, *values: bytes) -> None:
     producer.commit_transaction()
 
 
+def commit(producer: Producer, topic: str, *values: bytes) -> None:
+    """Write values in a transaction of their own."""
+    producer.begin_transaction()
+    send_and_commit(producer, topic, *values)
+
+
 def numbered(what: bytes, count: int) -> list[bytes]:
     return [b"%s-%04d" % (what, number) for number in range(count)]
 
 
 def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     committed: list[bytes] = []
     with transactional(cluster, slab_name) as producer:
         for turn in range(6):
@@ -112,32 +105,8 @@ def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_nam
     assert len(visible(cluster, topic, "read_uncommitted")) == 6 * 200
 
 
-@pytest.mark.parametrize("end", ["abort", "commit"])
-@pytest.mark.parametrize("how", ["send", "send_batch"])
-def test_a_send_that_waits_for_memory_is_in_no_later_transaction(
-    cluster: KafkaCluster, slab_name: str, topic: str, how: str, end: str
-) -> None:
-    """Else it would be written outside of any transaction: the id would stay Ongoing, and consumers would stop."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    rows = pa.record_batch({"value": pa.array([b"late"] * 9, pa.binary())})
-    sends = {"send": lambda: producer.send(topic, b"late"), "send_batch": lambda: producer.send_batch(topic, rows)}
-    with transactional(cluster, slab_name) as producer:
-        producer.begin_transaction()
-        send(producer, topic, b"first")
-        producer.flush()
-        with waiting_for_memory(producer, sends[how]) as outcome:
-            {"abort": producer.abort_transaction, "commit": producer.commit_transaction}[end]()
-            producer.begin_transaction()
-        with pytest.raises(IllegalStateError):
-            outcome.result()
-        send_and_commit(producer, topic, b"next")
-    assert visible(cluster, topic) == ([b"first"] if end == "commit" else []) + [b"next"]
-    assert b"late" not in visible(cluster, topic, "read_uncommitted")
-
-
 def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
     """Rows go to all partitions, which one request adds to the transaction in version 1."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     values = numbered(b"row", 5000)
     batch = pa.record_batch({"key": pa.array(values, pa.binary()), "value": pa.array(values, pa.binary())})
     with transactional(cluster, slab_name, compression_type="lz4") as producer:
@@ -153,7 +122,6 @@ def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
 
 def test_records_without_a_partition_stay_in_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
     """The sticky partitioner switches among the transaction's own deques."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     values = numbered(b"x" * 500, 1000)
     with transactional(cluster, slab_name, batch_size=4096) as producer:
         producer.begin_transaction()
@@ -168,7 +136,6 @@ def test_records_without_a_partition_stay_in_the_transaction(cluster: KafkaClust
 
 
 def test_two_transactions_and_plain_records_share_a_slab(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     plain = settings(cluster, slab_name, transactional_id="")
     with (
         transactional(cluster, slab_name, transactional_id="one") as one,
@@ -190,7 +157,6 @@ def test_two_transactions_and_plain_records_share_a_slab(cluster: KafkaCluster, 
 def test_the_newer_producer_fences_the_older(
     cluster: KafkaCluster, slab_name: str, topic: str, same_slab: bool
 ) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     other = slab_name if same_slab else f"{slab_name}-2"
     with transactional(cluster, slab_name) as older:
         older.begin_transaction()
@@ -199,74 +165,67 @@ def test_the_newer_producer_fences_the_older(
         with transactional(cluster, other, transactional_id=slab_name) as newer:
             # In the same slab nothing is accepted any more. From another one, a coordinator or a partition's leader
             # refuses it. The latter can also mean a timeout, so the abort shows which it is (KIP-588).
-            with pytest.raises((ProducerFencedError, InvalidProducerEpochError)):
+            with pytest.raises((errors.ProducerFencedError, errors.InvalidProducerEpochError)):
                 send_and_commit(older, topic, *numbered(b"late", 20))
-            with pytest.raises(ProducerFencedError):
+            with pytest.raises(errors.ProducerFencedError):
                 older.abort_transaction()
-            with pytest.raises(ProducerFencedError, match="close the producer"):
+            with pytest.raises(errors.ProducerFencedError, match="close the producer"):
                 older.begin_transaction()
-            newer.begin_transaction()
-            send(newer, topic, b"newer")
-            newer.commit_transaction()
+            commit(newer, topic, b"newer")
     assert visible(cluster, topic) == [b"newer"]
 
 
 def test_a_batch_that_fails_leaves_the_abort_as_the_only_way(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    topic = f"{topic}-small"
     cluster.admin.create_topic(topic, partitions=PARTITIONS, settings={"max.message.bytes": 2000})
     with transactional(cluster, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"small")
         lost = producer.send(topic, bytes(5000), partition=1)
-        with pytest.raises(RecordTooLargeError):
+        with pytest.raises(errors.RecordTooLargeError):
             producer.commit_transaction()
-        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+        with pytest.raises(errors.RecordTooLargeError, match="abort the transaction"):
             producer.send(topic, b"more")
-        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+        with pytest.raises(errors.RecordTooLargeError, match="abort the transaction"):
             producer.commit_transaction()
-        assert isinstance(lost.exception(), RecordTooLargeError)
+        assert isinstance(lost.exception(), errors.RecordTooLargeError)
         producer.abort_transaction()
-        producer.begin_transaction()
-        send(producer, topic, b"after")
-        producer.commit_transaction()
+        commit(producer, topic, b"after")
     assert visible(cluster, topic) == [b"after"]
 
 
 def test_a_record_that_is_refused_at_once_does_too(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name, max_request_size=1000) as producer:
         producer.begin_transaction()
-        with pytest.raises(RecordTooLargeError):
+        with pytest.raises(errors.RecordTooLargeError):
             producer.send(topic, bytes(5000))
-        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+        with pytest.raises(errors.RecordTooLargeError, match="abort the transaction"):
             producer.commit_transaction()
         producer.abort_transaction()
 
 
 def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.begin_transaction()
         future = producer.send(topic, b"lingers", partition=0)
         producer.abort_transaction()
-        assert isinstance(future.exception(), TransactionAbortedError)
+        assert isinstance(future.exception(), errors.TransactionAbortedError)
     assert not visible(kafka, topic, "read_uncommitted")
 
 
 def test_a_batch_that_is_lost_fails_the_transaction(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
     """One whose header is damaged leaves the slab without a word to the lane."""
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.begin_transaction()
         producer.send(topic, b"lost", partition=0)
         slab = producer._slab
         (slot,) = (state_of(slab.headers[:, Slot.STATE]) == SlotState.OPEN).nonzero()[0].tolist()
         slab.words[slab.geometry.header(slot) + Slot.STATE] = SlotState.FREE
-        with pytest.raises((CorruptRecordError, SlabDamagedError)):
+        with pytest.raises((errors.CorruptRecordError, errors.SlabDamagedError)):
             producer.commit_transaction()
 
 
 def test_the_sender_is_killed_in_a_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     values = numbered(b"v" * 300, 6000)
     with transactional(cluster, slab_name, linger_ms=0) as producer:
         producer.begin_transaction()
@@ -290,21 +249,17 @@ def die_in_a_transaction(link: Connection, config: dict[str, object], topic: str
 
 def test_a_producer_is_killed_in_a_transaction(cluster: KafkaCluster, start: Start, slab_name: str, topic: str) -> None:
     """The sender drops what it had queued, and the next producer of the id aborts what was sent."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     dead = start(die_in_a_transaction, settings(cluster, slab_name), topic)
     assert dead.hear() == "sent"
     dead.kill()
     with transactional(cluster, slab_name) as producer:
-        producer.begin_transaction()
-        send(producer, topic, *numbered(b"alive", 500))
-        producer.commit_transaction()
+        commit(producer, topic, *numbered(b"alive", 500))
     assert visible(cluster, topic) == numbered(b"alive", 500)
 
 
 def test_a_dead_producers_lane_is_emptied_without_another_one(
     kafka: KafkaCluster, start: Start, slab_name: str, topic: str
 ) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     lingering = settings(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000)
     with Producer(settings(kafka, slab_name, transactional_id="")) as other:
         dead = start(die_in_a_transaction, lingering, topic)
@@ -315,7 +270,6 @@ def test_a_dead_producers_lane_is_emptied_without_another_one(
 
 
 def test_a_forked_child_is_not_in_its_parents_transaction(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"parent")
@@ -323,7 +277,7 @@ def test_a_forked_child_is_not_in_its_parents_transaction(kafka: KafkaCluster, s
         if not pid:
             try:
                 producer.send(topic, b"child", partition=0)
-            except IllegalStateError:
+            except errors.IllegalStateError:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
@@ -332,21 +286,17 @@ def test_a_forked_child_is_not_in_its_parents_transaction(kafka: KafkaCluster, s
 
 
 def test_a_close_aborts(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"never")
         producer.flush()
     with transactional(kafka, slab_name) as producer:
-        producer.begin_transaction()
-        send(producer, topic, b"then")
-        producer.commit_transaction()
+        commit(producer, topic, b"then")
     assert visible(kafka, topic) == [b"then"]
 
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str, commits: bool) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
     group = ConsumerGroupMetadata(f"group-{topic}")
     with transactional(cluster, slab_name) as producer:
         producer.begin_transaction()
@@ -371,67 +321,40 @@ def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: s
     wait_until(lambda: cluster.admin.committed_offsets(group.group_id, topic) == expected)
 
 
-def test_a_group_that_has_gone_on(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(kafka, slab_name) as producer:
-        producer.begin_transaction()
-        zombie = ConsumerGroupMetadata(f"group-{topic}", generation_id=5, member_id="gone")
-        with pytest.raises(KafkaError):
-            producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(5)}, zombie)
-        producer.abort_transaction()
-        producer.begin_transaction()
-        producer.commit_transaction()
-
-
-def test_a_timeout_above_the_brokers(kafka: KafkaCluster, slab_name: str) -> None:
-    with (
-        Producer(settings(kafka, slab_name, transaction_timeout_ms=10**9)) as producer,
-        pytest.raises(InvalidTxnTimeoutError, match=r"transaction\.max\.timeout\.ms"),
-    ):
-        producer.init_transactions()
-
-
 def test_more_transactions_than_the_slab_has_room_for(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     small = {"shmaccum_max_transactions": 1}
     with (
         transactional(kafka, slab_name, transactional_id="one", **small),
         Producer(settings(kafka, slab_name, transactional_id="two", **small)) as second,
-        pytest.raises(SlabFullError, match=r"shmaccum\.max\.transactions"),
+        pytest.raises(errors.SlabFullError, match=r"shmaccum\.max\.transactions"),
     ):
         second.init_transactions()
     with transactional(kafka, slab_name, transactional_id="two", **small) as second:
-        second.begin_transaction()
-        send(second, topic, b"in the lane of the first")
-        second.commit_transaction()
+        commit(second, topic, b"in the lane of the first")
     assert visible(kafka, topic) == [b"in the lane of the first"]
 
 
 def test_calls_that_the_state_does_not_allow(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with Producer(settings(kafka, slab_name, transactional_id="")) as producer:
+        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
+            with pytest.raises(errors.IllegalStateError, match=r"transactional\.id"):
+                call()
     with Producer(settings(kafka, slab_name)) as producer:
         for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
-            with pytest.raises(IllegalStateError, match="UNINITIALIZED"):
+            with pytest.raises(errors.IllegalStateError, match="UNINITIALIZED"):
                 call()
-        with pytest.raises(IllegalStateError):
+        with pytest.raises(errors.IllegalStateError):
             producer.send(topic, b"too early", partition=0)
         producer.init_transactions()
-        with pytest.raises(IllegalStateError):
+        with pytest.raises(errors.IllegalStateError):
             producer.send(topic, b"outside", partition=0)
         for call in (producer.init_transactions, producer.commit_transaction, producer.abort_transaction):
-            with pytest.raises(IllegalStateError, match="READY"):
+            with pytest.raises(errors.IllegalStateError, match="READY"):
                 call()
         producer.begin_transaction()
-        with pytest.raises(IllegalStateError, match="IN_TRANSACTION"):
+        with pytest.raises(errors.IllegalStateError, match="IN_TRANSACTION"):
             producer.begin_transaction()
-        with pytest.raises(IllegalArgumentError, match="group_id"):
+        with pytest.raises(errors.IllegalArgumentError, match="group_id"):
             producer.send_offsets_to_transaction({}, "group")  # type: ignore[arg-type]
         producer.commit_transaction()
     assert not visible(kafka, topic)
-
-
-def test_without_an_id(kafka: KafkaCluster, slab_name: str) -> None:
-    with Producer(settings(kafka, slab_name, transactional_id="")) as producer:
-        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
-            with pytest.raises(IllegalStateError, match=r"transactional\.id"):
-                call()

@@ -159,28 +159,6 @@ def test_records_of_one_size_give_the_same_bytes(
     check_batches(fmt, bodies.take(rows), records, data)
 
 
-@pytest.mark.parametrize("magic", [1, 2])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.binary(),
-        pa.large_binary(),
-        pa.binary_view(),
-        pa.string(),
-        pa.large_string(),
-        pa.string_view(),
-        pa.binary(3),
-    ],
-    ids=str,
-)
-def test_any_binary_or_string_type(magic: int, kind: pa.DataType) -> None:
-    fmt = record_format(magic)
-    column = pa.array([b"abc", None, b"xyz"], pa.binary()).cast(kind)
-    rows = [b"abc", None, b"xyz"]
-    assert encode_all(fmt, column, column, None) == one_by_one(fmt, rows, rows, [None] * 3)
-    assert encode_all(fmt, column[1:], None, None) == one_by_one(fmt, rows[1:], [None] * 2, [None] * 2)
-
-
 def test_bytes_beneath_a_null_are_not_sent() -> None:
     valid = pa.py_buffer(b"\x05")
     hidden = pa.BinaryArray.from_buffers(
@@ -215,24 +193,6 @@ def test_old_formats_have_no_headers() -> None:
     assert len(ColumnBodies(fmt, None, pa.array([b"v"]), header_array([None]), NOW)) == 1
     with pytest.raises(UnsupportedForMessageFormatError):
         ColumnBodies(fmt, None, pa.array([b"v"]), header_array([[("h", b"")]]), NOW)
-
-
-@pytest.mark.parametrize("magic", [1, 2])
-@pytest.mark.parametrize(
-    ("columns", "complaint"),
-    [
-        ({"values": pa.chunked_array([["a"], ["b"]])}, "values.*ChunkedArray"),
-        ({"values": ["a", "b"]}, "values.*list"),
-        ({"headers": pa.array([[1], [2]])}, "headers.*list<item: int64>"),
-        ({"headers": pa.array([[None], []], HEADERS)}, "headers.*name"),
-        ({"headers": pa.array([[{"key": "h", "value": 1}]])}, "header values.*int64"),
-        ({"values": pa.array(["a"]), "keys": pa.array(["a", "b"])}, r"\[1, 2\]"),
-        ({}, "none"),
-    ],
-)
-def test_columns_of_another_shape_are_refused(magic: int, columns: dict[str, pa.Array], complaint: str) -> None:
-    with pytest.raises(SerializationError, match=complaint):
-        ColumnBodies(record_format(magic), **{"keys": None, "values": None, "headers": None, **columns}, timestamps=NOW)
 
 
 @few_examples

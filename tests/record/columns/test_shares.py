@@ -41,11 +41,6 @@ def test_other_types_are_refused() -> None:
         partitions_for_keys(pa.array([1]), 3)
 
 
-def test_a_topic_without_partitions() -> None:
-    with pytest.raises(ZeroDivisionError):
-        partitions_for_keys(pa.array([b"key"]), 0)
-
-
 @examples
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(0, 9), st.integers(0, 60), st.integers(1, 90))
 def test_a_batch_ends_with_the_last_row_that_fits(sizes: list[int], overhead: int, first_room: int, room: int) -> None:
