@@ -388,8 +388,10 @@ class Connection:
             return self._setup_deadline_ms
         oldest = self._oldest()
         if oldest is not None:
-            # A login that is due waits for the last answer, and new requests wait for the login.
-            return min(oldest.deadline_ms, max(self._log_in_again_ms, now_ms + _LOG_IN_PAUSE_MS))
+            # A login that is due waits for the last answer, and new requests wait for the login. If no request follows
+            # that answer, the connection is idle from then on.
+            login_ms = max(self._log_in_again_ms, now_ms + _LOG_IN_PAUSE_MS)
+            return min(oldest.deadline_ms, now_ms + self._max_idle_ms, login_ms)
         return min(self.last_used_ms + self._max_idle_ms, self._log_in_again_ms)
 
     def close(self, error: type[KafkaError] | None, message: str, late_ms: float = 0.0) -> None:

@@ -293,6 +293,7 @@ def test_an_idle_connection_is_closed(fake: FakeBroker, wire: MakeWire) -> None:
     assert len(fake.of(METADATA)) == asked
     assert here.transport.connection_delay_ms(node, now_ms()) == 0
     assert here.ask(batch())[0].error is None
+    here.until(lambda: not here.transport._brokers.connection(node))
 
 
 def test_a_busy_connection_is_not_idle(fake: FakeBroker, wire: MakeWire) -> None:
