@@ -130,11 +130,7 @@ class BufferPool:
         return bool(taken)
 
     def slots_for(self, size: int) -> int:
-        """Return how many slots hold ``size`` bytes.
-
-        Raises:
-            RecordTooLargeError: ``size`` exceeds the whole pool.
-        """
+        """Return how many slots hold ``size`` bytes. Raises RecordTooLargeError: ``size`` exceeds the whole pool."""
         slots = max(1, -(-size // self.poolable_size))
         if slots > self.slab.geometry.slot_count:
             raise RecordTooLargeError(
@@ -288,8 +284,7 @@ class BufferPool:
     def reclaim(self, timeout_s: float | None = None) -> int:
         """Free the slots that dead processes took and never used; return how many.
 
-        Raises:
-            LockTimeoutError: a living process holds the lock, after ``timeout_s`` (as of `deallocate`).
+        Raises LockTimeoutError: a living process holds the lock, after ``timeout_s`` (as of `deallocate`).
         """
         core = self.slab.pool
         dead = [owner for owner in core.owners() | {owner for _, owner, _ in core.waiters()} if self._is_dead(owner)]

@@ -31,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the slab's findings, and return the exit status: 0 healthy, 1 not, 2 there is no such slab.
 
-    Raises:
-        SlabError: the slab cannot be read.
+    Raises SlabError: the slab cannot be read.
     """
     try:
         slabs = reports_of(args.name)

@@ -31,11 +31,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> dict[str, object]:
-    """Return the given settings on top of ``defaults``.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
+    """Return the given settings on top of ``defaults``. Raises ConfigError: the file cannot be read."""
     given: dict[str, object] = {}
     if args.config == "-":
         try:

@@ -52,8 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the slabs.
 
-    Raises:
-        SlabError: the named slab does not exist, or cannot be read; not with ``--watch``, which waits.
+    Raises SlabError: the named slab does not exist, or cannot be read; not with ``--watch``, which waits.
     """
     while True:
         waits = args.name is None or args.watch is not None

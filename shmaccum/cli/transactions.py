@@ -108,11 +108,7 @@ def _abort(transactions: Transactions, transactional_id: str, deadline_ms: float
 
 
 def _recover(client: BrokerClient, config: ProducerConfig, prefix: str, log: str) -> int:
-    """End what a writer's dead driver has left.
-
-    Raises:
-        TransactionalIdNotFoundError: there is no such writer.
-    """
+    """End what a writer's dead driver has left. Raises TransactionalIdNotFoundError: there is no such writer."""
     writer = Writer.with_prefix(prefix, client, config, log)
     if writer is None:
         raise TransactionalIdNotFoundError(

@@ -116,8 +116,7 @@ def _parse_serializer(value: object) -> Any:
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of ``host:port``; the host in lower case, an IPv6 address without its brackets.
 
-    Raises:
-        ValueError: it is not of that form.
+    Raises ValueError: it is not of that form.
     """
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 1 << 16:

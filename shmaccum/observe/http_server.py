@@ -47,8 +47,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         port: 0 for any free one.
         collector: of what to serve.
 
-    Raises:
-        ConfigError: nothing can listen there; says why.
+    Raises ConfigError: nothing can listen there; says why.
     """
 
     daemon_threads = True

@@ -43,8 +43,7 @@ def record_batch(given: ArrowRows) -> pa.RecordBatch:
 
     It has ``__arrow_c_array__`` or ``__arrow_c_stream__`` (Arrow's PyCapsule interface).
 
-    Raises:
-        SerializationError: it has neither, or its rows cannot be one batch.
+    Raises SerializationError: it has neither, or its rows cannot be one batch.
     """
     if isinstance(given, pa.RecordBatch):
         return given
@@ -68,8 +67,7 @@ def record_batch(given: ArrowRows) -> pa.RecordBatch:
 def check_binary(name: str, array: pa.Array) -> None:
     """Refuse an array that is not of a binary or string type, or that is inconsistent.
 
-    Raises:
-        SerializationError: with the name of the column, ``name``.
+    Raises SerializationError: with the name of the column, ``name``.
     """
     if not isinstance(array, pa.Array):
         raise SerializationError(
@@ -86,8 +84,7 @@ def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
     ``all_of_it`` checks every offset, of nested arrays too, because Arrow's kernels follow them without a check.
     Otherwise only the first and the last offset are checked.
 
-    Raises:
-        SerializationError: with the name of the column, ``name``.
+    Raises SerializationError: with the name of the column, ``name``.
     """
     try:
         array.validate(full=all_of_it)
@@ -98,8 +95,7 @@ def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
 def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
     """Return an array of any binary or string type as ``large_binary``, without a copy of the data if possible.
 
-    Raises:
-        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
+    Raises SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
     """
     check_binary(name, array)
     if str(array.type) in _VIEW_TYPES and array.null_count:
@@ -250,8 +246,7 @@ class ColumnBodies:
 def cells_of(name: str, array: pa.Array) -> _core.Cells:
     """Return the cells of a column of any binary or string type.
 
-    Raises:
-        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
+    Raises SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
     """
     check_binary(name, array)
     width = _OFFSET_WIDTHS.get(str(array.type))
@@ -278,8 +273,7 @@ def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
 def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int64]:
     """Return the partition of each key as `partition_for_key` does, and `UNKNOWN_PARTITION` for a null.
 
-    Raises:
-        SerializationError: the array is of another type.
+    Raises SerializationError: the array is of another type.
     """
     partitions = np.empty(len(array), np.int64)
     cells_of("keys", array).partitions(partitions, partition_count)
@@ -309,8 +303,7 @@ def _header_sections(headers: pa.Array) -> _core.Cells:
 
     The array is as of `ColumnBodies`.
 
-    Raises:
-        SerializationError: it is another array, is inconsistent, or has a header without a name.
+    Raises SerializationError: it is another array, is inconsistent, or has a header without a name.
     """
     kind = headers.type
     entry = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None

@@ -57,8 +57,7 @@ class CompressionType(enum.IntEnum):
     def for_name(cls, name: str) -> CompressionType:
         """Return the type with a name as in ``compression.type``.
 
-        Raises:
-            UnsupportedCompressionTypeError: Kafka has no type with that name.
+        Raises UnsupportedCompressionTypeError: Kafka has no type with that name.
         """
         for compression in cls:
             if str(compression) == name:
@@ -70,8 +69,7 @@ class CompressionType(enum.IntEnum):
     def for_attributes(cls, attributes: int) -> CompressionType:
         """Return the type in the lowest three bits of a batch's attributes.
 
-        Raises:
-            CorruptRecordError: Kafka has no type with that id.
+        Raises CorruptRecordError: Kafka has no type with that id.
         """
         try:
             return cls(attributes & COMPRESSION_CODEC_MASK)
@@ -88,8 +86,7 @@ def compress(compression: CompressionType, data: BytesLike, magic: int, level: i
 
     ``level`` is as in ``compression.<type>.level``; None for Kafka's default, and for types without levels.
 
-    Raises:
-        UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
+    Raises UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
     """
     if level is None:
         level = DEFAULT_LEVELS.get(compression, 0)
@@ -144,8 +141,7 @@ def decompress(
 
     The data can be any bytes.
 
-    Raises:
-        CorruptRecordError: ``data`` is invalid, or decompresses to more than ``max_size`` bytes.
+    Raises CorruptRecordError: ``data`` is invalid, or decompresses to more than ``max_size`` bytes.
     """
     try:
         match compression:

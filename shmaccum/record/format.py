@@ -132,8 +132,7 @@ _FORMATS: Final[dict[int, RecordFormat]] = {magic: RecordFormat(magic) for magic
 def record_format(magic: int) -> RecordFormat:
     """Return the message format with that magic.
 
-    Raises:
-        ConfigError: there is no such format, or it is 0, without timestamps: Kafka's before 0.10.
+    Raises ConfigError: there is no such format, or it is 0, without timestamps: Kafka's before 0.10.
     """
     if magic not in _FORMATS:
         raise ConfigError(f"there is no message format {magic}: use 1 or 2")
@@ -145,8 +144,7 @@ def message_format_magic(version: str) -> int:
 
     It is a version of Kafka, "0.10.2" or "3.0-IV1", or a format by its own name: "v1", "v2".
 
-    Raises:
-        ConfigError: it is neither.
+    Raises ConfigError: it is neither.
     """
     if version in ("v1", "v2"):
         return int(version[1])

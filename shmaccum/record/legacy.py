@@ -52,8 +52,7 @@ _NULL: Final = _SIZE.pack(-1)
 def encode_body(key: BytesLike | None, value: BytesLike | None) -> bytes:
     """Return the part of a message that does not depend on its place in the set: sizes, key and value.
 
-    Raises:
-        SerializationError: key or value is not bytes-like.
+    Raises SerializationError: key or value is not bytes-like.
     """
     return _encode_nullable("key", key) + _encode_nullable("value", value)
 
@@ -92,8 +91,7 @@ def compressed_set(
 def check_offsets(messages: memoryview, record_count: int) -> None:
     """Check that offsets increase, as ``MemoryRecordsBuilder`` does at each append.
 
-    Raises:
-        IllegalStateError: they do not, or the set is not ``record_count`` messages.
+    Raises IllegalStateError: they do not, or the set is not ``record_count`` messages.
     """
     previous = -1
     count = 0
@@ -112,8 +110,7 @@ def check_offsets(messages: memoryview, record_count: int) -> None:
 def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> None:
     """Give each message of a sealed set its offset in the log, from ``base_offset``.
 
-    Raises:
-        IllegalStateError: the set is not ``record_count`` messages with increasing offsets.
+    Raises IllegalStateError: the set is not ``record_count`` messages with increasing offsets.
     """
     compression = CompressionType.for_attributes(buf[ATTRIBUTES_OFFSET])
     if compression is not CompressionType.NONE:
@@ -127,8 +124,7 @@ def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> Non
 def message_spans(messages: memoryview) -> Iterator[tuple[int, int]]:
     """Yield where each message of an uncompressed set starts and ends, in bytes.
 
-    Raises:
-        CorruptRecordError: a message's size is impossible, or it reaches past the end.
+    Raises CorruptRecordError: a message's size is impossible, or it reaches past the end.
     """
     start = 0
     while start < len(messages):
@@ -143,8 +139,7 @@ class LegacyBatch:
     A wrapper does not store its first offset and its number of records: reading them decompresses it, and raises a
     CorruptRecordError if that fails. ``buf`` is exactly the message, ``position`` its place in the input.
 
-    Raises:
-        CorruptRecordError: there are too few bytes.
+    Raises CorruptRecordError: there are too few bytes.
     """
 
     def __init__(self, buf: memoryview, position: int) -> None:

@@ -23,8 +23,7 @@ def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
 
     The bytes are not copied. With ``check_crc``, a batch whose checksum is wrong is refused; otherwise ask `is_valid`.
 
-    Raises:
-        CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.
+    Raises CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.
     """
     view = memoryview(buf)
     start = 0

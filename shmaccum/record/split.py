@@ -33,8 +33,7 @@ def read_records(
 
     The batch is exactly `RecordFormat.header_size` free bytes and the records, compressed as given.
 
-    Raises:
-        CorruptRecordError: the records are invalid.
+    Raises CorruptRecordError: the records are invalid.
     """
     from shmaccum.record.reader import iter_batches  # few senders split a batch
 

@@ -56,8 +56,7 @@ _BASE_OFFSET: Final = struct.Struct(">q")
 def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
     """Return the part of a record that does not depend on its place in a batch.
 
-    Raises:
-        SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
+    Raises SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
     """
     return _field("key", key) + _field("value", value) + (_encode_headers(headers) if headers else b"\0")
 
@@ -168,8 +167,7 @@ def decode_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
     Returns:
         The number, and the position of the byte after it.
 
-    Raises:
-        CorruptRecordError: it runs past the end of ``buf`` or needs more than 64 bits.
+    Raises CorruptRecordError: it runs past the end of ``buf`` or needs more than 64 bits.
     """
     start = pos
     zigzag = shift = 0
@@ -203,8 +201,7 @@ class DefaultBatch:
     milliseconds since the epoch; ids and numbers of the producer are -1 if the batch is not idempotent. ``buf`` is
     exactly the batch, ``position`` its place in the input.
 
-    Raises:
-        CorruptRecordError: there are too few bytes for a header.
+    Raises CorruptRecordError: there are too few bytes for a header.
     """
 
     base_offset: int
@@ -257,8 +254,7 @@ class DefaultBatch:
     def records(self) -> Iterator[Record]:
         """Yield the records, decoded one by one; the section is decompressed as a whole.
 
-        Raises:
-            CorruptRecordError: they are inconsistent, or decompress to more than `MAX_DECOMPRESSED_SIZE` bytes.
+        Raises CorruptRecordError: they are inconsistent, or decompress to more than `MAX_DECOMPRESSED_SIZE` bytes.
         """
         if self.record_count == 0:
             return  # a batch emptied by compaction has no section, compressed or not

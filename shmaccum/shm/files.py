@@ -72,8 +72,7 @@ def check_own(path: str) -> os.stat_result:
 def check_status(path: str, status: os.stat_result, *, look: bool = False, kind: int = stat.S_IFREG) -> None:
     """Check that a file belongs to this user alone, has one link and the given type.
 
-    Raises:
-        SlabPermissionError: as `open_own`.
+    Raises SlabPermissionError: as `open_own`.
     """
     is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
     # A file with no link was removed while we opened it: allowed.

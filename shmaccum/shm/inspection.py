@@ -237,11 +237,7 @@ class SlabView:
         return broker_table.brokers(self.words, self.geometry)
 
     def topics(self) -> list[TopicInfo]:
-        """Read the topic table, in its order.
-
-        Raises:
-            SlabDamagedError: it, or the partition table, is damaged.
-        """
+        """Read the topic table, in its order. Raises SlabDamagedError: it, or the partition table, is damaged."""
         words = self.words
         validation.check_tables(self.name, words, self.geometry)
         topics = []
@@ -307,8 +303,7 @@ class SlabView:
 
         The second list has the entries of lanes that no process holds, while they have no batch.
 
-        Raises:
-            SlabDamagedError: the tables, or the slot headers, are damaged.
+        Raises SlabDamagedError: the tables, or the slot headers, are damaged.
         """
         headers = self._headers()
         words = self.words
@@ -369,8 +364,7 @@ class SlabView:
     def memory_waiters(self) -> int:
         """Return how many threads, of all processes, wait for memory.
 
-        Raises:
-            SlabDamagedError: the ends of the waiter queue are damaged.
+        Raises SlabDamagedError: the ends of the waiter queue are damaged.
         """
         words, cells_at = self.words, self.geometry.waiter(0)
         before, tail, head = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL], words[Super.WAITER_HEAD]

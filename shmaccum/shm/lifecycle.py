@@ -107,9 +107,8 @@ def detach(slab: Slab, ticket: list[None] | None = None) -> None:
     Once it has begun, it finishes despite an interrupt, and raises that afterwards. ``ticket`` holds an item until the
     attach is undone, so that a caller can repeat this after an interrupt.
 
-    Raises:
-        LockTimeoutError: a process stopped while attaching or detaching; names it. We have left, but if we were the
-            last, the slab's files stay for the next process.
+    Raises LockTimeoutError: a process stopped while attaching or detaching; names it. We have left, but if we were the
+    last, the slab's files stay for the next process.
     """
     ticket = [None] if ticket is None else ticket
     try:
@@ -283,8 +282,7 @@ def _not_there(name: str) -> SlabError:
 def _users(name: str, lock_file: LockFile, *, force: bool) -> tuple[list[int], int]:
     """Return the pids of a slab's living users, and how many records it holds.
 
-    Raises:
-        SlabInUseError: it has no users, its records cannot be counted, and ``force`` is not given.
+    Raises SlabInUseError: it has no users, its records cannot be counted, and ``force`` is not given.
     """
     try:
         segment = Segment.open(name, look=True)

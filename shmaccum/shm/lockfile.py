@@ -174,8 +174,7 @@ class LockFile:
     def lifecycle(self, timeout_s: float = _LIFECYCLE_TIMEOUT_S) -> Iterator[None]:
         """Hold the lifecycle byte: no other process attaches or detaches meanwhile.
 
-        Raises:
-            LockTimeoutError: another process, perhaps stopped, has held it for ``timeout_s``; names it.
+        Raises LockTimeoutError: another process, perhaps stopped, has held it for ``timeout_s``; names it.
         """
         deadline = time.monotonic() + timeout_s
         with self._threads:

@@ -95,11 +95,7 @@ class SlabLock:
 
     @property
     def core(self) -> _core.SlabLock:
-        """The lock itself.
-
-        Raises:
-            IllegalStateError: this process has left the slab.
-        """
+        """The lock itself. Raises IllegalStateError: this process has left the slab."""
         if self._core is None:
             raise IllegalStateError(f"slab {self._slab.name!r} has been detached")
         return self._core

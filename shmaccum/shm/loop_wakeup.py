@@ -72,11 +72,7 @@ class LoopDoorbell:
         self._reset()
 
     def check_open(self) -> None:
-        """Check that this process has not left the slab.
-
-        Raises:
-            IllegalStateError: it has, or is about to.
-        """
+        """Check that this process has not left the slab. Raises IllegalStateError: it has, or is about to."""
         if self._is_closed:
             raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
 
@@ -271,8 +267,7 @@ class LoopListener:
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a wake-up, or return at once if one came since the last wait; return False at a timeout.
 
-        Raises:
-            IllegalStateError: this process has left the slab.
+        Raises IllegalStateError: this process has left the slab.
         """
         loop = self._wakeup.loop
         if not self._was_woken and not self._wakeup.is_over:

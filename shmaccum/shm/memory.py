@@ -60,8 +60,7 @@ class SlabMemory:
     def places(self, slots: list[int], begin: int, end: int) -> list[tuple[int, int]]:
         """Return the byte ranges of bytes ``begin`` to ``end`` of a batch, with adjacent slots as one range.
 
-        Raises:
-            ValueError: the slots have fewer bytes.
+        Raises ValueError: the slots have fewer bytes.
         """
         size = self._geometry.slot_size
         if end > len(slots) * size:

@@ -31,11 +31,7 @@ _TOKEN_BYTES: Final = TOKEN_WORDS * WORD
 
 
 def check_name(name: str) -> str:
-    """Return a slab's name if it is legal.
-
-    Raises:
-        SlabError: the name is not legal; has the rule for names.
-    """
+    """Return a slab's name if it is legal. Raises SlabError: the name is not legal; has the rule for names."""
     if not _LEGAL_NAME.fullmatch(name):
         raise SlabError(f"{name!r} cannot be a slab's name: use {SLAB_NAME_RULE}")
     return name
@@ -114,11 +110,7 @@ def new_token() -> memoryview:
 
 
 def _entries() -> list[str]:
-    """Return the names in /dev/shm.
-
-    Raises:
-        SlabMemoryError: it does not exist, or cannot be read.
-    """
+    """Return the names in /dev/shm. Raises SlabMemoryError: it does not exist, or cannot be read."""
     try:
         return os.listdir(SHM_DIRECTORY)
     except OSError as error:

@@ -98,8 +98,7 @@ class ProcessTable:
         taken: a process stopped here, with the byte but before the new incarnation, would make the dead holder look
         alive.
 
-        Raises:
-            SlabFullError: all entries, or all but the sender's, belong to living processes.
+        Raises SlabFullError: all entries, or all but the sender's, belong to living processes.
         """
         words = self._words
         contributors = self._contributors()
@@ -153,8 +152,7 @@ class ProcessTable:
     def _retake(self) -> None:
         """Retake this process's byte, which was lost with the descriptor of the lock file.
 
-        Raises:
-            DeadOwnerError: another process has meanwhile found this one dead.
+        Raises DeadOwnerError: another process has meanwhile found this one dead.
         """
         base = self._geometry.process(self.me)
         is_kept = self._words[base + Process.STATE] and self._words[base + Process.INCARNATION] == self._incarnation

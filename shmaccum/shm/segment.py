@@ -201,8 +201,7 @@ def is_slab(name: str) -> bool:
     Args:
         name: the slab's.
 
-    Raises:
-        OSError: the segment cannot be opened, or is no regular file.
+    Raises OSError: the segment cannot be opened, or is no regular file.
     """
     with _closing(open_own(names.segment_path(name), os.O_RDWR, look=True)) as descriptor:
         magic = os.pread(descriptor, WORD, Super.MAGIC * WORD)

@@ -270,11 +270,7 @@ class Slab:
         return self._attached(self._segment.core)
 
     def _attached(self, part: Part | None) -> Part:
-        """Return a part of the slab, which `unmap` takes away.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
+        """Return a part of the slab, which `unmap` takes away. Raises IllegalStateError: the slab has been detached."""
         if part is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
         return part
@@ -318,20 +314,12 @@ class Slab:
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
-        """The partition entries in use, one row of words for each.
-
-        Raises:
-            SlabDamagedError: as `partition_count`.
-        """
+        """The partition entries in use, one row of words for each. Raises SlabDamagedError: as `partition_count`."""
         return self._words_array(self.geometry.partitions, self.partition_count, Partition.length)
 
     @property
     def partition_count(self) -> int:
-        """How many partition entries are in use.
-
-        Raises:
-            SlabDamagedError: the word exceeds the table's size.
-        """
+        """How many partition entries are in use. Raises SlabDamagedError: the word exceeds the table's size."""
         count = self.words[Super.PARTITION_COUNT]
         validation.check_counts(self.name, self.geometry, 0, count)
         return count
@@ -359,8 +347,7 @@ class Slab:
     def become_sender(self) -> Doorbell:
         """Take the sender's role, and return its doorbell.
 
-        Raises:
-            SenderExistsError: another process has it; names that.
+        Raises SenderExistsError: another process has it; names that.
         """
         if Role.SENDER in self._roles:
             raise SenderExistsError(f"slab {self.name!r} has a sender already: this process itself")

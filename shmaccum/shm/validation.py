@@ -72,8 +72,7 @@ def check(name: str, words: memoryview, geometry: Geometry) -> None:
 
     The geometry has been checked.
 
-    Raises:
-        SlabDamagedError: a word has an impossible value; names it.
+    Raises SlabDamagedError: a word has an impossible value; names it.
     """
     _refuse(name, _wrong_superblock(words, geometry))
     _refuse(name, _wrong_processes(words, geometry))
@@ -84,11 +83,7 @@ def check(name: str, words: memoryview, geometry: Geometry) -> None:
 
 
 def check_tables(name: str, words: memoryview, geometry: Geometry) -> None:
-    """Check the topic and the partition table.
-
-    Raises:
-        SlabDamagedError: a word has an impossible value; says which.
-    """
+    """Check the topic and the partition table. Raises SlabDamagedError: a word has an impossible value; says which."""
     # In this order: a partition is added after its topic.
     partitions = words[Super.PARTITION_COUNT]
     topics = words[Super.TOPIC_COUNT]
@@ -108,8 +103,7 @@ def check_entries(
 
     ``topics`` and ``partitions`` are how many entries are in use; ``partitions`` was read first.
 
-    Raises:
-        SlabDamagedError: a word has an impossible value; says which.
+    Raises SlabDamagedError: a word has an impossible value; says which.
     """
     check_counts(name, geometry, topics, partitions)
     _refuse(name, _wrong_topics(words, geometry, of_topics))
@@ -119,8 +113,7 @@ def check_entries(
 def check_counts(name: str, geometry: Geometry, topics: int, partitions: int) -> None:
     """Check how many entries of the topic and the partition table are in use.
 
-    Raises:
-        SlabDamagedError: more than the tables have.
+    Raises SlabDamagedError: more than the tables have.
     """
     if topics > geometry.max_topics:
         raise damaged(name, f"its topic table has {topics} entries in use, of {geometry.max_topics}")
@@ -132,8 +125,7 @@ def check_counts(name: str, geometry: Geometry, topics: int, partitions: int) ->
 def reporting_damage(name: str, words: memoryview, geometry: Geometry) -> Iterator[None]:
     """Report an error in the block that damage caused as damage.
 
-    Raises:
-        SlabDamagedError: instead of that error, which is its cause.
+    Raises SlabDamagedError: instead of that error, which is its cause.
     """
     try:
         yield

@@ -171,11 +171,7 @@ class Wakeup:
         """Each listener with the completion count to wake it at."""
 
     def check_open(self) -> None:
-        """Check that it is not closed.
-
-        Raises:
-            IllegalStateError: it has been closed, perhaps by another thread.
-        """
+        """Check that it is not closed. Raises IllegalStateError: it has been closed, perhaps by another thread."""
         if self.is_closed:
             raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
 

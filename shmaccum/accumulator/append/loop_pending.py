@@ -192,11 +192,7 @@ class LoopPending:
             return await listener.wait_for(slices, self.ensure_sender)
 
     async def ensure_sender(self) -> None:
-        """Start a sender if there is none, in a thread.
-
-        Raises:
-            SenderError: none could be started.
-        """
+        """Start a sender if there is none, in a thread. Raises SenderError: none could be started."""
         if not self._slab.has_sender():
             await self._loop.run_in_executor(None, self._pending.while_waiting)
 

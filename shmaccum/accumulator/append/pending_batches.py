@@ -259,8 +259,7 @@ class PendingBatches:
             batches: returns how many more batches must complete for it. If many, the process wakes when half of them
                 have, then half of the rest, and so on, because a wake-up costs more than reading a few completions.
 
-        Raises:
-            IllegalStateError: the slab has been detached, possibly during the wait.
+        Raises IllegalStateError: the slab has been detached, possibly during the wait.
         """
         wakeup = self._slab.wakeup
         wakeup.check_open()

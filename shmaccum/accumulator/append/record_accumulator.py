@@ -114,8 +114,7 @@ class RecordAccumulator:
     def check_usable(self) -> None:
         """Prepare for an append: read the ring, which could overflow otherwise.
 
-        Raises:
-            ProducerClosedError: this process has closed its accumulator.
+        Raises ProducerClosedError: this process has closed its accumulator.
         """
         if self.records.core.asks_first:  # one test for all
             self._before_append()
@@ -146,8 +145,7 @@ class RecordAccumulator:
 
         With a lane, given by its entry + 1, wait for its records only.
 
-        Raises:
-            KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
+        Raises KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
         self.block(self.flushing(timeout_s, lane))
 

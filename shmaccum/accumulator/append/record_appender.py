@@ -231,8 +231,7 @@ def closed(*_: object) -> tuple[Any, ...]:
 def check_timestamp(timestamp: int) -> int:
     """Return a timestamp, if a record can have it.
 
-    Raises:
-        InvalidTimestampError: it is negative, or takes more than 63 bits.
+    Raises InvalidTimestampError: it is negative, or takes more than 63 bits.
     """
     if not 0 <= timestamp <= MAX_TIMESTAMP:
         raise InvalidTimestampError(f"timestamp must be 0 to 2^63 - 1 milliseconds since 1970, not {timestamp}")

@@ -108,8 +108,7 @@ class BatchDrainer:
 
         All indexes are rebuilt from the headers, damaged or not, except those whose lock a stopped process holds.
 
-        Raises:
-            SlabDamagedError: a word of the slab is damaged.
+        Raises SlabDamagedError: a word of the slab is damaged.
         """
         self._slab.check()
         for lock in self._slab.locks:

@@ -57,8 +57,7 @@ class Deferral:
 
         ``work`` gets the timeout of that wait.
 
-        Raises:
-            LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
+        Raises LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
         """
         if self.until_ms and self.until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")

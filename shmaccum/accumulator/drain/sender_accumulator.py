@@ -120,11 +120,7 @@ class SenderAccumulator:
         return True
 
     def take_lanes_from_dead(self) -> None:
-        """Close the lanes of dead processes.
-
-        Raises:
-            LockTimeoutError: a stopped process holds the tables' lock.
-        """
+        """Close the lanes of dead processes. Raises LockTimeoutError: a stopped process holds the tables' lock."""
         slab = self.state.slab
         for lane, holder in self.lanes.abandoned():
             self.deferral.section(slab.tables_lock, partial(slab.tables.take_lane, lane, holder))

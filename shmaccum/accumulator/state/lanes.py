@@ -97,8 +97,7 @@ class LaneTable:
     def lease(self, transactional_id: str) -> LaneLease:
         """Lease the lane of a transactional id; a process that holds it is fenced.
 
-        Raises:
-            SlabFullError: all lanes are held by living processes.
+        Raises SlabFullError: all lanes are held by living processes.
         """
         lane = _core.TABLES_STALE
         while lane == _core.TABLES_STALE:  # another process has leased the unused lane meanwhile
@@ -155,8 +154,7 @@ class LaneLease:
     def queue(self, of: PartitionQueue) -> PartitionQueue:
         """Return the lane's deque for a partition, given the one outside of transactions.
 
-        Raises:
-            SlabFullError: the partition table is full.
+        Raises SlabFullError: the partition table is full.
         """
         queue = self._map.lane_queue(self._lane + 1, of)
         queue.lease(self._at, self._generation)
@@ -168,8 +166,7 @@ class LaneLease:
         An append checks GENERATION and puts its records in under one acquisition of its partition's lock. So one that
         was faster is over once these locks have been free. This is also so for one by the last holder of the lane.
 
-        Raises:
-            LockTimeoutError: a stopped process holds one of them; the call can be repeated.
+        Raises LockTimeoutError: a stopped process holds one of them; the call can be repeated.
         """
         section = partial(self._slab.tables.end_transaction, self._lane, self._generation)
         _, is_valid = self._slab.tables_lock.run(section)
@@ -182,8 +179,7 @@ class LaneLease:
 
         The version of the transaction protocol is 1 or 2.
 
-        Raises:
-            ProducerFencedError: another process has leased the lane.
+        Raises ProducerFencedError: another process has leased the lane.
         """
         entries, now_ms = array("Q", self._table.entries_of(self._lane)), time.time_ns() // 1_000_000
         section = partial(

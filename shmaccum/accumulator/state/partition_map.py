@@ -123,8 +123,7 @@ class PartitionMap:
     def refresh(self) -> None:
         """Read what has changed since the last refresh. Threads may do so at once.
 
-        Raises:
-            SlabDamagedError: the tables are damaged.
+        Raises SlabDamagedError: the tables are damaged.
         """
         if self._words[Super.GENERATION] != self.generation:
             with self._refreshing:
@@ -268,8 +267,7 @@ class PartitionMap:
     def update(self, name: str, partition_count: int, error: type[KafkaError] | None = None, topic_id: int = 0) -> None:
         """Store an answer about one topic, as `update_all` does, and raise if it finds no room.
 
-        Raises:
-            SlabFullError: the partition table is full; the topic has FAILED.
+        Raises SlabFullError: the partition table is full; the topic has FAILED.
         """
         if self.update_all([TopicUpdate(name, partition_count, error, topic_id)]):
             raise self.no_room(self.topics[name])
@@ -284,8 +282,7 @@ class PartitionMap:
         Returns:
             The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
 
-        Raises:
-            LockTimeoutError: ``run`` timed out; some topics may have been stored.
+        Raises LockTimeoutError: ``run`` timed out; some topics may have been stored.
         """
         run = run or self._slab.tables_lock.run
         without_room = []
@@ -329,8 +326,7 @@ class PartitionMap:
 
         The lane is given by its entry + 1. The caller holds it, so no other process adds an entry of it.
 
-        Raises:
-            SlabFullError: the partition table is full.
+        Raises SlabFullError: the partition table is full.
         """
         queue = self.of_lanes.get((lane, of.topic_partition))
         if queue is None:

@@ -33,8 +33,7 @@ class RecordBatch(_core.RecordBatch):
     def wanted_compression(self) -> CompressionType:
         """The compression that the producer that opened it wants.
 
-        Raises:
-            CorruptRecordError: the header names an unknown compression.
+        Raises CorruptRecordError: the header names an unknown compression.
         """
         return CompressionType.for_attributes(self.wanted)
 
@@ -43,8 +42,7 @@ class RecordBatch(_core.RecordBatch):
 
         ``header_size`` bytes are reserved in front of the records.
 
-        Raises:
-            CorruptRecordError: a word is damaged.
+        Raises CorruptRecordError: a word is damaged.
         """
         compressed = self.compressed
         is_known = not compressed or compressed & COMPRESSION_MASK in _COMPRESSIONS
@@ -60,8 +58,7 @@ class RecordBatch(_core.RecordBatch):
     def memory(self) -> BatchMemory:
         """Return writable views of its `stored_size` bytes in the slab, one for each run of slots.
 
-        Raises:
-            CorruptRecordError: its chain of slots is broken.
+        Raises CorruptRecordError: its chain of slots is broken.
         """
         views = self.views()
         if views is None:

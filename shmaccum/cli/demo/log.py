@@ -48,8 +48,7 @@ class LogTarget:
     def prepare(self) -> None:
         """Create the directory, or empty it of an earlier demo's output.
 
-        Raises:
-            KafkaStorageError: it holds anything else, or cannot be created.
+        Raises KafkaStorageError: it holds anything else, or cannot be created.
         """
         try:
             self._clear()

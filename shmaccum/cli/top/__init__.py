@@ -95,11 +95,7 @@ def _console() -> Console:
 
 
 def _named(name: str | None) -> list[SlabReport | UnreadableSlab]:
-    """Return all slabs, or those of a name.
-
-    Raises:
-        SlabNotFoundError: there is none of that name.
-    """
+    """Return all slabs, or those of a name. Raises SlabNotFoundError: there is none of that name."""
     slabs = list(all_reports(name))
     if name is not None and not slabs:
         raise no_such_slab(name)
