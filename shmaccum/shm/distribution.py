@@ -6,7 +6,7 @@ as those of all processes, and subtracted, for the time between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_PARTS, Histogram
@@ -52,12 +52,6 @@ class Distribution(NamedTuple):
             if each and rank <= 0:
                 return min(least_of(bucket + 1) - 1, self.largest) if bucket < _LAST else self.largest
         return 0
-
-    def buckets(self) -> Iterator[tuple[int, int]]:
-        """Yield, for each bucket that is not empty, the largest value that it counts, and its count."""
-        for bucket, each in enumerate(self.counts):
-            if each:
-                yield (least_of(bucket + 1) - 1 if bucket < _LAST else max(self.largest, least_of(bucket))), each
 
     def __add__(self, other: Distribution) -> Distribution:  # type: ignore[override]
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))

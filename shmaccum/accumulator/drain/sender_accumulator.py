@@ -15,7 +15,7 @@ from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
-from shmaccum.accumulator.drain.expirer import BatchExpirer, DeliveryLimits
+from shmaccum.accumulator.drain.expirer import BatchExpirer
 from shmaccum.accumulator.drain.ready_check import Cluster, ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
@@ -23,7 +23,7 @@ from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import LockTimeoutError
-from shmaccum.shm.layout import LIMITS_MASK, SlotState
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.locks import SlabLock
 
 
@@ -42,7 +42,6 @@ class SenderAccumulator:
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
         slab, known = state.slab, state.map
         self.state: Final = state
-        self.limits: Final = DeliveryLimits(slab)
         self._words = slab.words
         self.lanes: Final = LaneTable(slab, known)
         self._lanes_seen = -1
@@ -71,7 +70,7 @@ class SenderAccumulator:
         self.reenqueue: Final = drainer.reenqueue
         self.put_back: Final = drainer.put_back
         self.doubt: Final = SequenceDoubt(self.sequences, completer, drainer)
-        self.expirer: Final = BatchExpirer(slab, known, completer, self._returns, self.limits)
+        self.expirer: Final = BatchExpirer(slab, known, completer, self._returns)
         self.abort_expired_batches: Final = self.expirer.abort_expired_batches
         self.abort_incomplete_batches: Final = self.expirer.abort_incomplete_batches
 
@@ -146,8 +145,7 @@ class SenderAccumulator:
         slab = self.state.slab
         held = (RecordBatch(slab.core, slot) for slot in slab.deques.slots_in(SlotState.OPEN, STATE_MASK))
         return any(
-            batch.created_ms <= time_ms and batch.created_ms + (batch.limits & LIMITS_MASK) + RETRY_MS > now_ms
-            for batch in held
+            batch.created_ms <= time_ms and batch.created_ms + batch.timeout_ms + RETRY_MS > now_ms for batch in held
         )
 
     def send_all(self) -> None:

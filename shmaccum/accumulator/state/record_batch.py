@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum import _core
-from shmaccum._core import COMPRESSION_MASK
+from shmaccum._core import COMPRESSION_MASK, LIMITS_SHIFT
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
-from shmaccum.shm.layout import SlotState
+from shmaccum.shm.layout import LIMITS_MASK, SlotState
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 
@@ -28,6 +28,16 @@ class RecordBatch(_core.RecordBatch):
         """How its producer compressed it, NONE where that gained nothing; None before any try."""
         compressed = self.compressed
         return _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None
+
+    @property
+    def timeout_ms(self) -> int:
+        """Age, in milliseconds, at which it expires: the longest ``delivery.timeout.ms`` of its producers."""
+        return self.limits & LIMITS_MASK
+
+    @property
+    def retries(self) -> int:
+        """How often it can be sent again: the most ``retries`` of its producers."""
+        return self.limits >> LIMITS_SHIFT
 
     @property
     def wanted_compression(self) -> CompressionType:
