@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Geometry, Histogram, Partition, Process, Super, Topic
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import KEY_TOPIC_MASK, BrokerState, OfProcess, OfSender, Refusal, column_of
+from shmaccum.shm.processes import counted
 
 if TYPE_CHECKING:
     from shmaccum.shm.broker_table import BrokerInfo
@@ -201,11 +203,7 @@ _OF_TOPIC: Final = {
 
 def process_metrics(words: memoryview, geometry: Geometry, entry: int) -> Metrics:
     """Return the metrics of the process of an entry."""
-    at = geometry.process(entry)
-
-    def counter(word: int) -> int:
-        return max(0, words[at + word] - words[at + Process.BEFORE + word - Process.RECORDS])
-
+    counter = partial(counted, words, geometry.process(entry))
     return {
         "record-append-total": counter(Process.RECORDS),
         "byte-append-total": counter(Process.BYTES),

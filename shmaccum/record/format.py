@@ -3,18 +3,29 @@
 A batch is built in place: `RecordFormat.header_size` bytes stay free, the accumulator writes records after them one by
 one, and the sender seals the batch with `RecordFormat.seal`. Sealing never changes the records, and sealing again gives
 the same bytes. So a sender that replaces one that died in between can seal the batch again.
+
+Dump and recovery read by `iter_batches`, which trusts nothing. Whatever the bytes are, the only error is
+`CorruptRecordError`, the number of bytes bounds every loop, and claimed lengths are checked before any allocation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
-from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
+from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError, UnsupportedForMessageFormatError
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import NO_PRODUCER_ID, BatchFields, BatchMemory, BytesLike, Headers
+from shmaccum.record.fields import (
+    MAGIC_OFFSET,
+    NO_PRODUCER_ID,
+    BatchFields,
+    BatchMemory,
+    BytesLike,
+    Headers,
+    entry_end,
+)
 
 
 class RecordFormat:
@@ -156,3 +167,29 @@ def message_format_magic(version: str) -> int:
             f"message.format.version is {version!r}: it must be a version of Kafka, from 0.10 on, as 3.0, or v1 or v2"
         )
     return v2.MAGIC if release >= (0, 11) else legacy.MAGIC
+
+
+Batch: TypeAlias = v2.DefaultBatch | legacy.LegacyBatch
+"""A stored batch, or one outer message of format 1."""
+
+
+def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
+    """Yield the batches of a log, of any format. Records are decoded only on request.
+
+    The bytes are not copied. With ``check_crc``, a batch whose checksum is wrong is refused; otherwise ask `is_valid`.
+
+    Raises CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.
+    """
+    view = memoryview(buf)
+    start = 0
+    while start < len(view):
+        end = entry_end(view, start)
+        entry = view[start:end]
+        magic = entry[MAGIC_OFFSET]
+        if magic not in _FORMATS:
+            raise CorruptRecordError(f"the entry at byte {start} has magic {magic}; this package reads 1 and 2")
+        batch = v2.DefaultBatch(entry, start) if magic == v2.MAGIC else legacy.LegacyBatch(entry, start)
+        if check_crc and not batch.is_valid():
+            raise CorruptRecordError(f"the batch at byte {start} is corrupt: its checksum is not {batch.crc:#010x}")
+        yield batch
+        start = end

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, Record
-from shmaccum.record.format import RecordFormat
+from shmaccum.record.format import RecordFormat, iter_batches
 
 
 class BatchPart(NamedTuple):
@@ -35,8 +35,6 @@ def read_records(
 
     Raises CorruptRecordError: the records are invalid.
     """
-    from shmaccum.record.reader import iter_batches  # few senders split a batch
-
     is_compressed = compression is not CompressionType.NONE
     sealed = record_format.seal(memoryview(bytearray(batch)), fields, compression, compressed=is_compressed)
     # No check: `seal` has just computed the checksum.

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings import NO_LOG
 from shmaccum.errors import ConfigError, SenderError, SlabError
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 from shmaccum.shm.names import slab_names
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"

@@ -6,7 +6,7 @@ as those of all processes, and subtracted, for the time between them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_PARTS, Histogram
@@ -69,9 +69,7 @@ def read(words: memoryview, at: int) -> Distribution:
     return Distribution(tuple(values[Histogram.BUCKETS :]), values[Histogram.TOTAL], values[Histogram.LARGEST])
 
 
-def read_all(words: memoryview, places: Sequence[int]) -> Distribution:
+def read_all(words: memoryview, places: Iterable[int]) -> Distribution:
     """Read histograms and return their sum."""
-    return sum(
-        (read(words, at) for at in places if words[at + Histogram.TOTAL] or words[at + Histogram.BUCKETS]),
-        Distribution(),
-    )
+    counted = (at for at in places if words[at + Histogram.TOTAL] or words[at + Histogram.BUCKETS])
+    return sum((read(words, at) for at in counted), Distribution())

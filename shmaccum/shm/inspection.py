@@ -26,9 +26,7 @@ from shmaccum._core import (
 )
 from shmaccum.errors import KafkaError
 from shmaccum.later import np
-from shmaccum.shm import broker_table, distribution, validation
-from shmaccum.shm.broker_table import BrokerInfo
-from shmaccum.shm.distribution import Distribution
+from shmaccum.shm import validation
 from shmaccum.shm.layout import (
     HOLDER_INCARNATION,
     KEY_NUMBER_MASK,
@@ -36,8 +34,6 @@ from shmaccum.shm.layout import (
     MAX_SLEEP_MS,
     MAX_TRANSACTIONAL_ID,
     PROGRESS_MASK,
-    OfProcess,
-    OfSender,
     Refusal,
     Role,
     SlotState,
@@ -222,19 +218,6 @@ class SlabView:
         """Return how many living processes produce."""
         entries = (self._processes.info(entry) for entry in self._processes.in_use())
         return sum(each.alive and Role.PRODUCER in each.roles for each in entries)
-
-    def sender_distribution(self, which: OfSender) -> Distribution:
-        """Read a histogram of the sender."""
-        return distribution.read(self.words, self.geometry.sender_histogram(which))
-
-    def process_distribution(self, which: OfProcess, entry: int | None = None) -> Distribution:
-        """Read a histogram of a process entry; without one, the sum over all processes there ever were."""
-        entries = range(self.geometry.max_processes) if entry is None else (entry,)
-        return distribution.read_all(self.words, [self.geometry.process_histogram(each, which) for each in entries])
-
-    def brokers(self) -> list[BrokerInfo]:
-        """Read the broker table, by id."""
-        return broker_table.brokers(self.words, self.geometry)
 
     def topics(self) -> list[TopicInfo]:
         """Read the topic table, in its order. Raises SlabDamagedError: it, or the partition table, is damaged."""

@@ -29,7 +29,7 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from shmaccum._core import Process
 from shmaccum.errors import IllegalStateError, SlabPermissionError
@@ -38,20 +38,26 @@ from shmaccum.shm.files import NAME_ATTEMPTS, Descriptor, open_own, read_presses
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Result, Slices
 
+W = TypeVar("W", bound="LoopWakeup")
+
 IDLE_S: Final = 1.0
 """A loop polls its descriptor for this long after its last listener, since the next one often comes soon."""
 
 
-class LoopDoorbell:
-    """The loop doorbell of one process. Loops in several threads can share it."""
+class LoopDoorbell(Generic[W]):
+    """The loop doorbell of one process. Loops in several threads can share it.
 
-    def __init__(self, slab: Slab) -> None:
+    ``make`` returns what wakes a loop: a `LoopWakeup`.
+    """
+
+    def __init__(self, slab: Slab, make: Callable[[LoopDoorbell[W], asyncio.AbstractEventLoop], W]) -> None:
         self._slab = slab
+        self._make = make
         self._inherited: list[object] = []
         """Loops of the parent. They must not be collected here: a loop that is closed by that changes the epoll that it
         shares with the parent.
         """
-        self.wakeups: dict[asyncio.AbstractEventLoop, LoopWakeup] = {}
+        self.wakeups: dict[asyncio.AbstractEventLoop, W] = {}
         self._is_closed = False
         self._reset()
         slab.on_fork(self)
@@ -76,7 +82,7 @@ class LoopDoorbell:
         if self._is_closed:
             raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
 
-    def of_loop(self) -> LoopWakeup:
+    def of_loop(self) -> W:
         """Return the wake-up of the running event loop.
 
         Raises:
@@ -91,7 +97,7 @@ class LoopDoorbell:
                 self.check_open()
                 for closed in [each for each in self.wakeups if each.is_closed()]:
                     self.wakeups.pop(closed).descriptor.close()
-                wakeup = self.wakeups[loop] = LoopWakeup(self, loop)
+                wakeup = self.wakeups[loop] = self._make(self, loop)
         return wakeup
 
     def leave_loop(self) -> None:
@@ -171,7 +177,7 @@ class LoopWakeup:
         is_over: whether the process has left the slab.
     """
 
-    def __init__(self, doorbell: LoopDoorbell, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, doorbell: LoopDoorbell[Any], loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
         self.is_over = False
         self.descriptor: Final = doorbell.open()

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import compress
 from operator import or_
 from typing import Final, NamedTuple
@@ -275,9 +275,7 @@ class ProcessTable:
         words = self._words
         length = min(words[base + Process.NAME_LENGTH], MAX_PROCESS_NAME)
         name = words[base + Process.NAME : base + Process.BEFORE].tobytes()[:length]
-
-        def counter(word: int) -> int:
-            return max(0, words[base + word] - words[base + Process.BEFORE + word - Process.RECORDS])
+        counter = partial(counted, words, base)
 
         return ProcessInfo(
             entry=entry,
@@ -294,6 +292,11 @@ class ProcessTable:
             exhausted=counter(Process.EXHAUSTED),
             compressed=counter(Process.COMPRESSED),
         )
+
+
+def counted(words: memoryview, base: int, counter: int) -> int:
+    """Return what the process of an entry, at a word index, has counted in a word since it took the entry."""
+    return max(0, words[base + counter] - words[base + Process.BEFORE + counter - Process.RECORDS])
 
 
 def _program() -> str:

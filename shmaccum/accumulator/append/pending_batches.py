@@ -49,10 +49,10 @@ from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Listener, Slices
 
 if TYPE_CHECKING:  # asyncio takes long to import
-    from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
+    from shmaccum.accumulator.append.loop_pending import LoopPending
     from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
-    from shmaccum.shm.loop_wakeup import LoopListener
+    from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class PendingBatches:
         )
         """Its batches by slot, for sections that append, and its completion ring."""
         self._callbacks: Final = self.contributions.callbacks
-        self._loops: LoopPendings | None = None
+        self._loops: LoopDoorbell[LoopPending] | None = None
         self._join()
         slab.on_join(self._rejoin)
         slab.on_fork(self)
@@ -234,15 +234,16 @@ class PendingBatches:
             IllegalStateError: the slab has been detached.
         """
         if self._loops is None:
-            from shmaccum.accumulator.append.loop_pending import LoopPendings
+            from shmaccum.accumulator.append.loop_pending import LoopPending
+            from shmaccum.shm.loop_wakeup import LoopDoorbell
 
-            self._loops = LoopPendings(self._slab)
-        return self._loops.of_loop(self)
+            self._loops = LoopDoorbell(self._slab, partial(LoopPending, self._slab, self))
+        return self._loops.of_loop()
 
     def leave_loop(self) -> None:
         """Stop waking the running event loop, unless something in it waits."""
         if self._loops is not None:
-            self._loops.doorbell.leave_loop()
+            self._loops.leave_loop()
 
     def has_callbacks(self) -> bool:
         """Return whether there are callbacks that have not run."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from shmaccum.cli.demo.check import TopicContents, read_topic
 from shmaccum.errors import KafkaStorageError
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 _MARKER: Final = ".shmaccum-demo"
 

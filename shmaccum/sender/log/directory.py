@@ -18,7 +18,7 @@ from typing import Final
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import InvalidTopicError, KafkaStorageError, SlabInUseError
 from shmaccum.sender.log.files import sync_directory
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 _PARTITION_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
 _LOCK_NAME: Final = ".lock"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.reader import Batch
+from shmaccum.record.format import Batch
 from shmaccum.sender.log.files import SEGMENT_MODE
 from shmaccum.sender.log.segments import SegmentReader, list_segments, segment_path
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.fields import LOG_OVERHEAD
-from shmaccum.record.reader import Batch, iter_batches
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.record.format import Batch, iter_batches
+from shmaccum.shm.files import open_regular
 
 _NAME: Final = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
 _MAX_OFFSET: Final = 2**63 - 1
