@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: arguments without the program's name; the process's by default.
 
-    Returns:
-        The exit status.
+    Returns the exit status.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Every option of ours before the command ends the program, so the first word is the command.

@@ -285,8 +285,7 @@ def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64
 
     There is at least one row. A row can name a partition beyond ``count``.
 
-    Returns:
-        The rows' numbers, group by group; and for each group its partition, begin and end.
+    Returns the rows' numbers, group by group; and for each group its partition, begin and end.
     """
     order, ends = np.empty(len(partitions), np.int64), np.zeros(count, np.int64)
     if _core.group(partitions, order, ends):

@@ -80,9 +80,8 @@ class RecordFormat:
             level: of the compression, None for Kafka's default.
             transactional: whether it belongs to a transaction.
 
-        Returns:
-            ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too. Otherwise,
-            and in format 1 if there is a rest, private memory with the whole batch.
+        Returns ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too.
+        Otherwise, and in format 1 if there is a rest, private memory with the whole batch.
 
         Raises:
             IllegalStateError: the batch is empty, or its offsets do not increase (format 1).

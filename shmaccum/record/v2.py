@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from shmaccum._core import crc32c_of, v2_headers
@@ -132,28 +133,18 @@ NULL: Final = b"\x01"
 _MAX_BITS: Final = 64
 
 
-class _Varints(dict[int, bytes]):
-    """Encoded numbers. Those of the sizes and deltas of most records are kept: encoding takes five times as long."""
-
-    def __missing__(self, n: int) -> bytes:
-        rest = (n << 1) ^ (n >> _MAX_BITS)
-        if rest >> _MAX_BITS:
-            raise OverflowError(f"{n} does not fit the 64 bits of a varint")
-        encoded = bytearray()
-        while rest > 0x7F:
-            encoded.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        encoded.append(rest)
-        if 0 <= n < _MOST:
-            self[n] = bytes(encoded)
-        return bytes(encoded)
-
-
-_MOST: Final = 8192
-_VARINTS: Final = _Varints()
-
-encode_varint: Final = _VARINTS.__getitem__
-"""Returns the one to ten bytes of a signed 64-bit number. Raises OverflowError if it needs more than 64 bits."""
+@lru_cache(maxsize=8192)  # sizes and deltas repeat, and encoding takes five times as long
+def encode_varint(n: int) -> bytes:
+    """Return the one to ten bytes of a signed 64-bit number. Raises OverflowError if it needs more than 64 bits."""
+    rest = (n << 1) ^ (n >> _MAX_BITS)
+    if rest >> _MAX_BITS:
+        raise OverflowError(f"{n} does not fit the 64 bits of a varint")
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
 
 
 def size_of_varint(n: int) -> int:
@@ -164,8 +155,7 @@ def size_of_varint(n: int) -> int:
 def decode_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
     """Read the number at ``pos``.
 
-    Returns:
-        The number, and the position of the byte after it.
+    Returns the number, and the position of the byte after it.
 
     Raises CorruptRecordError: it runs past the end of ``buf`` or needs more than 64 bits.
     """

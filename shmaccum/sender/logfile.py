@@ -148,8 +148,7 @@ def log_path(config: ProducerConfig) -> str:
 def begin_log(config: ProducerConfig) -> str:
     """Send this process's log messages to the file that the settings name.
 
-    Returns:
-        The file; or "none", and why.
+    Returns the file; or "none", and why.
 
     Raises:
         ConfigError: this user cannot write to the file of ``sender.log.file``, or it is not a regular file.

@@ -172,9 +172,7 @@ def attached_slabs() -> Iterator[Collection[str]]:
 
 @contextlib.contextmanager
 def look(name: str) -> Iterator[SlabView]:
-    """Inspect a slab without becoming a user: no process entry, no lock, no write.
-
-    Root can inspect every user's.
+    """Inspect a slab without becoming a user: no process entry, no lock, no write. Root can inspect every user's.
 
     Keep the block short: meanwhile no other thread of this process can attach or detach. If one could, closing our
     descriptor of the lock file would drop the record locks that it has just taken.
@@ -206,12 +204,9 @@ def look(name: str) -> Iterator[SlabView]:
 
 
 def destroy(name: str, *, force: bool = False) -> int:
-    """Remove a slab without living users. Root can remove every user's.
+    """Remove a slab without living users; return how many records were lost, 0 if that is unknown.
 
-    ``force`` removes it even if it holds undelivered records, which are then lost.
-
-    Returns:
-        How many records were lost; 0 if that is unknown.
+    ``force`` removes it even if it holds undelivered records. Root can remove every user's.
 
     Raises:
         SlabNotFoundError: there is nothing of that name.

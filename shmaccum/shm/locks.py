@@ -63,13 +63,10 @@ class SlabLock:
         """This process's processor time when its last rest ended."""
 
     def run(self, section: Callable[[], Outcome], timeout_s: float | None = None) -> Outcome:
-        """Run a section that takes this lock, and wait for the lock before if need be.
+        """Run a section that takes this lock, and wait for the lock before if need be; return its outcome.
 
         The section changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`. Without a timeout it
         waits as `Slab.set_lock_timeout` says, with a rest.
-
-        Returns:
-            Its outcome.
 
         Raises:
             LockTimeoutError: a living process has kept the lock for that long; names it.

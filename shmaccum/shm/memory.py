@@ -37,10 +37,9 @@ class SlabMemory:
         behind the last counted slot is of a growth that its process did not finish: it is ignored. ``count`` is the
         `Slot.SLOTS` word of the first slot, which can be damaged.
 
-        Returns:
-            The slots; only the first one if the chain is damaged. Damaged: ``count`` is 0 or more than the slab's
-            slots, there are fewer links, or a link leads out of the slab, back into the chain or to a slot that is not
-            FREE.
+        Returns the slots; only the first one if the chain is damaged. Damaged: ``count`` is 0 or more than the slab's
+        slots, there are fewer links, or a link leads out of the slab, back into the chain or to a slot that is not
+        FREE.
         """
         words, geometry = self.words, self._geometry
         if not 1 < count <= geometry.slot_count:

@@ -46,12 +46,9 @@ _FRESH_S: Final = 60.0
 
 
 def sweep(spare: str | None = None) -> list[str]:
-    """Remove this user's empty slabs without living users; wait for no process.
+    """Remove this user's empty slabs without living users, and return their names; wait for no process.
 
     ``spare`` is a slab to keep, because the caller is about to use it.
-
-    Returns:
-        The names of the removed slabs.
     """
     return [name for name in names.slab_names() if name != spare and _removed(name)]
 
@@ -127,8 +124,7 @@ def attach_reclaiming(name: str, geometry: Geometry, digest: int, mine: UserSett
 def reclaim(spare: str) -> list[str]:
     """Remove this user's slabs that no program needs, but for one; wait for their senders to leave.
 
-    Returns:
-        The slabs that stay, each with its size and the reason.
+    Returns the slabs that stay, each with its size and the reason.
     """
     sweep(spare)
     reasons = {name: _ask_to_leave(name) for name in names.slab_names() if name != spare}

@@ -12,7 +12,6 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Final, cast
 
@@ -22,7 +21,7 @@ from shmaccum._platform import keeps_order
 from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
-from shmaccum.shm.files import in_the_way, open_own
+from shmaccum.shm.files import Descriptor, in_the_way, open_own
 from shmaccum.shm.layout import MAGIC
 
 _SUPERBLOCK = struct.Struct(f"={Super.length}Q")
@@ -131,10 +130,10 @@ class Segment:
         path = names.segment_path(name)
         try:
             _make_block(names.PREFIX + name, size)
-            with _closing(open_own(path, os.O_RDWR)) as descriptor:
+            with contextlib.closing(Descriptor(open_own(path, os.O_RDWR))) as opened:
                 # All pages now: one that cannot be allocated later would be a SIGBUS, not an exception.
-                os.posix_fallocate(descriptor, 0, size)
-                segment = cls(descriptor, geometry)
+                os.posix_fallocate(opened.number, 0, size)
+                segment = cls(opened.number, geometry)
         except FileExistsError:
             raise in_the_way(path) from None
         except OSError as error:
@@ -169,16 +168,16 @@ class Segment:
         """
         path = names.segment_path(name)
         try:
-            opened = open_own(path, os.O_RDWR, look=look)
+            opened = Descriptor(open_own(path, os.O_RDWR, look=look))
         except FileNotFoundError:
             return None
-        with _closing(opened) as descriptor:
-            size = os.fstat(descriptor).st_size
-            geometry = _checked_geometry(path, os.pread(descriptor, _SUPERBLOCK.size, 0), size)
+        with contextlib.closing(opened):
+            size = os.fstat(opened.number).st_size
+            geometry = _checked_geometry(path, os.pread(opened.number, _SUPERBLOCK.size, 0), size)
             if geometry is None:
                 return None
             try:
-                return cls(descriptor, geometry)
+                return cls(opened.number, geometry)
             except OSError as error:
                 raise SlabMemoryError(
                     f"the {_mib(size)} of {path} cannot be mapped: {error}; raise this process's limits (ulimit -n, "
@@ -198,22 +197,11 @@ class Segment:
 def is_slab(name: str) -> bool:
     """Return whether a segment is a slab of any version, which this version can perhaps not read.
 
-    Args:
-        name: the slab's.
-
     Raises OSError: the segment cannot be opened, or is no regular file.
     """
-    with _closing(open_own(names.segment_path(name), os.O_RDWR, look=True)) as descriptor:
-        magic = os.pread(descriptor, WORD, Super.MAGIC * WORD)
+    with contextlib.closing(Descriptor(open_own(names.segment_path(name), os.O_RDWR, look=True))) as opened:
+        magic = os.pread(opened.number, WORD, Super.MAGIC * WORD)
     return int.from_bytes(magic, sys.byteorder) == MAGIC
-
-
-@contextlib.contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:

@@ -375,9 +375,8 @@ class DoorbellButton:
     def press(self) -> int:
         """Wake the sender if it sleeps; call it after the change that concerns it.
 
-        Returns:
-            The sleep that it was woken from (`Super.SENDER_ASLEEP`); 0 if it does not sleep, or could not be woken. A
-            sleep needs only one press, however long the sender takes to wake.
+        Returns the sleep that it was woken from (`Super.SENDER_ASLEEP`); 0 if it does not sleep, or could not be woken.
+        A sleep needs only one press, however long the sender takes to wake.
         """
         # Only the sender clears the word: if we die before the press, the next process still presses.
         asleep = int(self._words[Super.SENDER_ASLEEP])

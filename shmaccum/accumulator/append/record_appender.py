@@ -86,8 +86,7 @@ class BatchCompressor:
     def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
         """Compress the records of a batch.
 
-        Returns:
-            The records for the slab, compressed if that makes them smaller, and the batch's COMPRESSED word.
+        Returns the records for the slab, compressed if that makes them smaller, and the batch's COMPRESSED word.
         """
         if not self.is_active:
             return records, 0
@@ -152,8 +151,7 @@ class RecordAppender:
 
         ``method`` is one of `core`, which takes the deque's entry and lane before ``args``.
 
-        Returns:
-            What it returns at last: it has appended, or there is no room.
+        Returns what it returns at last: it has appended, or there is no room.
         """
         section = partial(method, queue.entry, queue.lane if queue.lane_at else 0, queue.lease_generation, *args)
         expected: list[int] = []

@@ -88,8 +88,7 @@ class BatchCompleter:
     def finish(self, batches: Sequence[RecordBatch], again: bool = False) -> list[RecordBatch]:
         """Free batches that are COMPLETING, or put them back; ``again`` if an earlier sender may have begun to.
 
-        Returns:
-            Those with records left, back in their deques.
+        Returns those with records left, back in their deques.
         """
         contributors: set[int] = set()
         done: list[RecordBatch] = []

@@ -93,8 +93,7 @@ class BatchReturns:
 
         ``if_later`` is called when it is back, if that is not now.
 
-        Returns:
-            Whether it is back.
+        Returns whether it is back.
         """
         if self._try(batch):
             return True

@@ -279,8 +279,7 @@ class PartitionMap:
 
         ``run`` runs a section of the tables' lock, with the sender's short timeout.
 
-        Returns:
-            The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
+        Returns the topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
 
         Raises LockTimeoutError: ``run`` timed out; some topics may have been stored.
         """

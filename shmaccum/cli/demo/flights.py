@@ -102,8 +102,7 @@ class FlightsJob:
     def send(self, topic: str, settings: Mapping[str, object]) -> float:
         """Write the records to a topic with these settings for the producers.
 
-        Returns:
-            Seconds until all records were acknowledged.
+        Returns seconds until all records were acknowledged.
         """
         from shmaccum.spark import register
 
