@@ -405,12 +405,7 @@ _ADVERTISED: Final = "clients connect to what brokers advertise: check their adv
 
 
 def cluster_findings(settings: Mapping[str, object], timeout_s: float) -> Iterator[Finding]:
-    """Connect to each of ``bootstrap.servers``, then to all that the cluster names.
-
-    Args:
-        settings: the producers'.
-        timeout_s: seconds to wait for each broker.
-    """
+    """Connect to each of ``bootstrap.servers``, then to all that the cluster names."""
     given = ProducerConfig.parse(settings).bootstrap_servers
     advertised: dict[str, Node] = {}
     for address in given:
@@ -437,12 +432,7 @@ def _ask(
 ) -> tuple[Finding, list[Node]]:
     """Connect and log in to a broker, and ask for the cluster's brokers, with the addresses that they advertise.
 
-    Args:
-        settings: the producers'.
-        node: the broker; None for one of ``bootstrap.servers``.
-        timeout_s: seconds.
-        where: the broker's address.
-        advice: what to do if that fails; by default it depends on the error.
+    Without a ``node``, it is one of ``bootstrap.servers``. By default, the advice depends on the error.
     """
     journal = _Journal()
     features: dict[str, int] = {}

@@ -42,13 +42,7 @@ _HELP_FORMAT: Final = partial(argparse.RawDescriptionHelpFormatter, max_help_pos
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        argv: arguments without the program's name; the process's by default.
-
-    Returns the exit status.
-    """
+    """Run a command, by default that of the process's arguments; return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Every option of ours before the command ends the program, so the first word is the command.
     command = next((argument for argument in arguments if not argument.startswith("-")), "")

@@ -160,10 +160,6 @@ def _kerberos(config: ProducerSettings, options: Mapping[str, str]) -> dict[str,
     With ``useKeyTab`` and ``useTicketCache``, Java tries the cache first. Both belong to the same principal, so only
     the keytab is used.
 
-    Args:
-        config: the other settings.
-        options: of the login module.
-
     Raises ConfigError: an option is unknown or unsupported, needs another one, or contradicts a setting.
     """
     if unknown := len(set(options) - _OPTIONS):

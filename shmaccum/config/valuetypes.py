@@ -28,11 +28,9 @@ _ADDRESS = re.compile(
 
 
 class ValueType(Generic[T]):
-    """One type of setting.
+    """One type of setting, by Kafka's name for it.
 
-    Args, and attributes:
-        name: Kafka's name for it, as its documentation writes it.
-        parse: turns a value into a ``T``, or raises a ValueError that says what was expected.
+    ``parse`` turns a value into a ``T``, or raises a ValueError that says what was expected.
     """
 
     def __init__(self, name: str, parse: Callable[[object], T]) -> None:
@@ -202,12 +200,7 @@ ADDRESSES: Final = ValueType("list", _parse_addresses)
 
 
 class Validator(Generic[T_contra]):
-    """A test of a value, and its description.
-
-    Args, and attributes:
-        allows: returns whether a value is allowed.
-        allowed: completes "must be ..."; the documentation shows it too.
-    """
+    """A test of a value, and its description: it completes "must be ..."; the documentation shows it too."""
 
     def __init__(self, allows: Callable[[T_contra], bool], allowed: str) -> None:
         self.allows: Final = allows

@@ -40,14 +40,9 @@ _PAGE: Final = f"""\
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Listens as soon as it is made; serves from `serve_forever`, or from `start` on in a thread.
+    """Listens as soon as it is made, at no other address; serves from `serve_forever`, or from `start` on in a thread.
 
-    Args:
-        host: the address to listen at, and at no other.
-        port: 0 for any free one.
-        collector: of what to serve.
-
-    Raises ConfigError: nothing can listen there; says why.
+    Port 0 is any free one. Raises ConfigError: nothing can listen there; says why.
     """
 
     daemon_threads = True

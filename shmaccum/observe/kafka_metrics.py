@@ -225,9 +225,7 @@ def _times(name: str, microseconds: Distribution) -> Metrics:
 class Rates:
     """Totals a second, over the last 30 to 60 seconds, as Kafka computes them by default.
 
-    Args:
-        groups: metrics of now; groups that come later have begun with 0. Until there are older samples, rates are those
-            since this.
+    Until there are older samples, rates are those since the first one. Groups that come later have begun with 0.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -257,9 +255,6 @@ class CallTimes:
     """Nanoseconds that a producer's calls have taken, by Kafka's names (``KafkaProducerMetrics``).
 
     As in Kafka, a call that failed does not count. Threads that make the same call at once can lose a time.
-
-    Args:
-        names: of the calls.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -259,12 +259,10 @@ def cells_of(name: str, array: pa.Array) -> _core.Cells:
 
 
 def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
-    """Return the most bytes that a record of message format 2 takes in addition to its body.
+    """Return the most bytes that a record of message format 2 takes beside its body, which has ``largest`` at most.
 
-    Args:
-        largest: bytes of the largest body.
-        spread_ms: most milliseconds between a record's timestamp and its batch's base timestamp.
-        offset_max: largest place of a record in its batch.
+    ``spread_ms`` is the most between a record's timestamp and its batch's base timestamp, ``offset_max`` the largest
+    place.
     """
     deltas = 1 + v2.size_of_varint(spread_ms) + v2.size_of_varint(offset_max)
     return deltas + v2.size_of_varint(deltas + largest)

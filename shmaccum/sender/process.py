@@ -144,12 +144,10 @@ def serve(
 ) -> None:
     """Run the sender of the slab for these settings, until a signal stops it or it is no longer needed.
 
-    Args:
-        config: The settings.
-        on_serving: Called each time that this process serves, once it is ready and handles signals.
-        log: Where this process's log is, for ``shmaccum status`` and errors.
-        supervised: Whether to wait for the role if another process has it, and to keep it. An unsupervised sender
-            hands the role over to a supervised one. It uses the shared settings it finds: its starter's can be old.
+    ``on_serving`` is called each time that this process serves, once it is ready and handles signals. ``log`` is where
+    this process's log is, for ``shmaccum status`` and errors. A supervised sender waits for the role if another process
+    has it, and keeps it. An unsupervised one hands it over, and uses the shared settings it finds: its starter's can be
+    old.
 
     Raises:
         SenderExistsError: the slab has a sender, and this one is not supervised.
@@ -251,8 +249,7 @@ def _serve_once(
 class _StopSignals:
     """Stops the sender on SIGTERM, SIGINT, and SIGHUP unless it is ignored.
 
-    Attributes:
-        received: numbers of the signals that were a request, also of those before there was a sender to stop.
+    ``received``: numbers of the signals that were a request, also of those before there was a sender to stop.
     """
 
     def __init__(self) -> None:

@@ -26,11 +26,8 @@ logger = logging.getLogger(__name__)
 class ResponseHandler:
     """Tracks the batches in flight, and completes, reenqueues or fails them by their answers.
 
-    Args:
-        mutes: whether a partition waits for the answer to its last batch, which keeps order without sequence numbers.
-
-    Attributes:
-        in_flight: number of batches without an answer.
+    ``mutes``: whether a partition waits for the answer to its last batch, which keeps order without sequence numbers.
+    ``in_flight``: number of batches without an answer.
     """
 
     def __init__(

@@ -56,12 +56,8 @@ longer to place a batch."""
 class Sender:
     """Drains one slab into one transport. One thread runs it; any thread can call `stop`.
 
-    Args:
-        config: The settings; the slab's values replace those of scope shared.
-        gives_way: Whether to hand the role over to a supervised sender that waits for it.
-
-    Attributes:
-        has_handed_over: Whether it left for that reason.
+    The slab's values replace the settings of scope shared. ``gives_way``: whether to hand the role over to a supervised
+    sender that waits for it; ``has_handed_over``: whether it left for that reason.
     """
 
     def __init__(

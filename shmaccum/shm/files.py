@@ -135,11 +135,8 @@ def _user(uid: int) -> str:
 def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, any_owner: bool = False) -> int:
     """Open a regular file of this user and return its descriptor; never wait, follow no link.
 
-    Args:
-        path: of the file.
-        flags: as `os.open` takes them; ``O_TRUNC`` truncates the file only after all checks.
-        mode: permissions of a file that ``O_CREAT`` makes, less the umask.
-        any_owner: whether another user can own it: the caller only reads it, and does not trust it.
+    ``flags`` are as `os.open` takes them; ``O_TRUNC`` truncates the file only after all checks. ``mode``: of a file
+    that ``O_CREAT`` makes, less the umask. ``any_owner``: the caller only reads the file, and does not trust it.
 
     Raises:
         PermissionError: it is no regular file, or another user's; its ``strerror`` says which.

@@ -46,8 +46,7 @@ _LIFECYCLE_TIMEOUT_S: Final = 30.0
 class LockFile:
     """This process's one descriptor of a slab's lock file.
 
-    Attributes:
-        on_reopen: called after the file was reopened, to retake the byte of the process.
+    ``on_reopen`` is called after the file was reopened, to retake the byte of the process.
     """
 
     def __init__(self, name: str, descriptor: int) -> None:

@@ -171,10 +171,7 @@ class LoopDoorbell(Generic[W]):
 class LoopWakeup:
     """What wakes one event loop, and the listeners in it. All but the constructor runs in the loop's thread.
 
-    Attributes:
-        loop: the event loop.
-        descriptor: of the FIFO, this loop's own.
-        is_over: whether the process has left the slab.
+    Its descriptor of the FIFO is its own. ``is_over``: whether the process has left the slab.
     """
 
     def __init__(self, doorbell: LoopDoorbell[Any], loop: asyncio.AbstractEventLoop) -> None:

@@ -9,12 +9,7 @@ from shmaccum._core import STATE_MASK, WORD, Geometry, Slot
 
 
 class SlabMemory:
-    """A slab's memory.
-
-    Attributes:
-        words: all of it, as unsigned 8-byte words; empty once the slab is unmapped.
-        buffer: all of it, as bytes; likewise.
-    """
+    """A slab's memory, as unsigned 8-byte words and as bytes; both are empty once the slab is unmapped."""
 
     def __init__(self, words: memoryview, geometry: Geometry) -> None:
         self.words = words

@@ -83,16 +83,10 @@ def _mib(size: float) -> str:
 
 
 class Segment:
-    """A mapped slab segment.
+    """A mapped slab segment: its layout, the mapping (``core``), and all of it as bytes and as unsigned 8-byte words.
 
     `SharedMemory` makes the block, but does not map it. It would unlink a block that it cannot map, for lack of address
     space, even one that others use. The mapping does not need the descriptor any longer.
-
-    Attributes:
-        geometry: its layout.
-        core: the mapping.
-        buffer: all of it, as bytes.
-        words: all of it, as unsigned 8-byte words: index = byte offset / 8.
     """
 
     def __init__(self, descriptor: int, geometry: Geometry) -> None:

@@ -71,8 +71,7 @@ class _NewBatches(NamedTuple):
 class ColumnAppender:
     """Appends columns, to open batches and to new ones.
 
-    Args:
-        check_usable: called before every append: reads the completion ring, raises if the accumulator is closed.
+    ``check_usable`` is called before every append: reads the completion ring, raises if the accumulator is closed.
     """
 
     def __init__(self, records: RecordAppender, batches: BatchAppender, check_usable: Callable[[], None]) -> None:

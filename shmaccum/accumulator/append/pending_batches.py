@@ -254,11 +254,9 @@ class PendingBatches:
     ) -> bool:
         """Wait until the condition holds, polling as completions come; return False if the time runs out first.
 
-        Args:
-            condition: what to wait for.
-            timeout_s: seconds; None for no limit.
-            batches: returns how many more batches must complete for it. If many, the process wakes when half of them
-                have, then half of the rest, and so on, because a wake-up costs more than reading a few completions.
+        ``batches`` returns how many more batches must complete for it. If many, the process wakes when half of them
+        have, then half of the rest, and so on, because a wake-up costs more than reading a few completions. No
+        ``timeout_s``: no limit.
 
         Raises IllegalStateError: the slab has been detached, possibly during the wait.
         """

@@ -29,13 +29,9 @@ if TYPE_CHECKING:  # pyarrow is an extra
 class RecordAccumulator:
     """The batches of a slab, as a producer appends to them. Threads may share it.
 
-    Args:
-        config: the producer's settings.
-        ensure_sender: starts a sender if there is none. Called, under no lock, before slots for a new batch are
-            allocated and during waits for completions. If it raises, the record is not accepted.
-
-    Attributes:
-        pending: the batches that this process waits for; all accumulators of a process share them.
+    ``ensure_sender`` starts a sender if there is none. It is called, under no lock, before slots for a new batch are
+    allocated and during waits for completions. If it raises, the record is not accepted. ``pending``: the batches that
+    this process waits for; all accumulators of a process share them.
     """
 
     def __init__(

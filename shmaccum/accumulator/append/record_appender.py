@@ -65,11 +65,7 @@ class BatchCompressor:
     """Compresses the batches that are closed from the start, before they get memory: of columns and of large records.
 
     They then take fewer slots. All other batches grow, record by record, as they are; the sender compresses them
-    (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it.
-
-    Attributes:
-        compression: of the producer.
-        is_active: whether it changes anything.
+    (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it. ``is_active``: whether it changes anything.
     """
 
     def __init__(
@@ -98,12 +94,10 @@ class BatchCompressor:
 
 
 class RecordAppender:
-    """Appends single records to the open batches of a slab. Threads may share it.
+    """Appends single records to the open batches of a slab, by the sections of ``core``. Threads may share it.
 
-    Attributes:
-        core: the sections.
-        batch_size: bytes of a full batch; at least a slot, which it can fill.
-        max_bytes: bytes of its largest batches, but for records that take more.
+    ``batch_size`` is the bytes of a full batch: at least a slot, which it can fill. ``max_bytes`` is that of its
+    largest batches, but for records that take more.
     """
 
     def __init__(

@@ -49,10 +49,7 @@ class Compressed(NamedTuple):
 class CompressionAhead:
     """Compresses batches ahead. Only the sender's thread calls it.
 
-    ``core`` chooses no batch that is being compressed.
-
-    Attributes:
-        levels: of the compression types that have levels; can be replaced.
+    ``core`` chooses no batch that is being compressed. ``levels``, of the compression types that have some, can change.
     """
 
     def __init__(self, slab: Slab, core: ReadyCheck, deferral: Deferral, record_format: RecordFormat) -> None:

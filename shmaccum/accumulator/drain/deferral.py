@@ -29,11 +29,7 @@ RETRY_MS: Final = 1000
 
 
 class Deferral:
-    """Locks whose last acquire timed out. Used by the sender's one thread.
-
-    Attributes:
-        until_ms: lock number -> when it can be tried again.
-    """
+    """Locks whose last acquire timed out, by number, and when each can be tried again. One thread uses it."""
 
     def __init__(self) -> None:
         self.until_ms: dict[int, int] = {}
@@ -78,8 +74,7 @@ class Deferral:
 class BatchReturns:
     """Puts batches back into their deques, now or later.
 
-    Attributes:
-        waiting: slot -> a batch that still waits to be put back, and what to call then.
+    ``waiting``: slot -> a batch that still waits to be put back, and what to call then.
     """
 
     def __init__(self, deques: _core.PartitionDeques, known: PartitionMap, deferral: Deferral) -> None:

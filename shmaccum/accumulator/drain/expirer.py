@@ -41,8 +41,7 @@ MAX_RENEWALS: Final = 10
 class BatchExpirer:
     """Fails batches of a slab before they are acknowledged.
 
-    Attributes:
-        next_expiry_ms: monotonic milliseconds before which no batch, queued or in flight, expires.
+    No batch, queued or in flight, expires before ``next_expiry_ms``, in monotonic milliseconds.
     """
 
     def __init__(self, slab: Slab, known: PartitionMap, completer: BatchCompleter, returns: BatchReturns) -> None:

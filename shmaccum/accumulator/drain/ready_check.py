@@ -161,10 +161,8 @@ class ReadyCheckResult(NamedTuple):
 class ReadyCheck:
     """Looks for sendable batches in the deques of a slab.
 
-    Args:
-        sequences: without a producer id, where there must be one, nothing is ready.
-        returns: nothing behind a batch that waits to be put back may be sent.
-        max_in_flight: ``max.in.flight.requests.per.connection``, here per partition.
+    Nothing is ready without a producer id, where there must be one, or behind a batch that waits to be put back.
+    ``max_in_flight`` is ``max.in.flight.requests.per.connection``, here per partition.
     """
 
     def __init__(

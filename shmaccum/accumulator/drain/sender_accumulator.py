@@ -28,15 +28,9 @@ from shmaccum.shm.locks import SlabLock
 
 
 class SenderAccumulator:
-    """The batches of a slab, as its sender drains them. One thread uses it.
+    """The batches of a slab, as its sender drains them, with the settings that all users share. One thread uses it.
 
-    The settings are those that all users of the slab share.
-
-    Attributes:
-        doubt: decides batches that the broker refused as out of order, and can still have.
-        ahead: compresses large batches before they are drained.
-        counts: of what is sent and delivered.
-        drain, complete, has_backlog and other functions: see the objects that have them.
+    Its functions and parts are documented where they are defined.
     """
 
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:

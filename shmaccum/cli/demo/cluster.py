@@ -35,10 +35,7 @@ _AT_ONCE: Final = 10_000
 class ClusterTarget:
     """A topic of a cluster. Attributes and methods are those of `shmaccum.cli.demo.log.LogTarget`.
 
-    Args:
-        given: settings to reach the cluster, ``bootstrap.servers`` at least.
-        topic: created if it does not exist; records that it holds already are not checked.
-        partitions: of a created topic.
+    The topic is created if it does not exist; records that it holds already are not checked.
 
     Raises ConfigError: a setting is wrong.
     """

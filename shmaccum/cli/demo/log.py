@@ -17,19 +17,9 @@ _MARKER: Final = ".shmaccum-demo"
 
 
 class LogTarget:
-    """A directory for the log transport.
+    """A directory for the log transport, with one topic; an earlier demo's output there is replaced.
 
-    Args:
-        directory: of the log; an earlier demo's output there is replaced.
-        topic: its only topic.
-        partitions: of the topic.
-        given: more settings.
-
-    Attributes:
-        name: for people.
-        topic: the records'.
-        settings: for producers that write there.
-        hint: a command that shows the records.
+    ``name`` is for people, ``settings`` for producers that write there; the command ``hint`` shows the records.
     """
 
     def __init__(self, directory: Path, topic: str, partitions: int, given: Mapping[str, object]) -> None:

@@ -150,15 +150,9 @@ class _Histories:
 
 
 class _Watch:
-    """The live view.
+    """The live view of a slab, or of all, on the terminal of ``keyboard`` and ``console``.
 
-    Args:
-        name: of the slab; None for all.
-        interval_s: between two looks.
-        choices: what to show at first.
-        keyboard: descriptor of the terminal.
-        shells: its modes before the view began.
-        console: the same terminal, to draw on.
+    ``shells`` are the terminal's modes before the view began.
     """
 
     def __init__(

@@ -57,9 +57,7 @@ class _Topic:
 class Metadata:
     """Keeps the metadata of the topics in use.
 
-    Attributes:
-        cluster: the current snapshot; replaced by another object on every change.
-        rebootstraps: whether ``metadata.recovery.strategy`` is ``rebootstrap``.
+    ``cluster`` is the current snapshot, replaced by another object on every change.
     """
 
     def __init__(self, config: ProducerConfig) -> None:

@@ -41,10 +41,7 @@ def list_segments(directory: Path) -> list[Path]:
 class SegmentReader:
     """Reads the batches of one segment, one at a time, up to the file's size at the start.
 
-    Attributes:
-        size: Bytes of the file when the reader was made.
-        position: Start of the batch last read, in bytes.
-        end: End of that batch; unread bytes, or a torn batch, follow.
+    ``position`` is where the batch last read begins, ``end`` where it ends; unread bytes, or a torn batch, follow.
     """
 
     def __init__(self, path: Path, *, any_owner: bool = False) -> None:
