@@ -204,14 +204,6 @@ class PartitionMap:
             topic = self.topics.get(name)
         return topic
 
-    def queue(self, topic_partition: TopicPartition) -> PartitionQueue | None:
-        """Return a partition's deque, None if it has no entry."""
-        queue = self.queues.get(topic_partition)
-        if queue is None:
-            self.refresh()
-            queue = self.queues.get(topic_partition)
-        return queue
-
     def absence(self, topic_partition: TopicPartition) -> str:
         """Return in words why a partition no longer exists; "" if it exists as far as is known."""
         self.refresh()
