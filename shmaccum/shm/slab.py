@@ -39,10 +39,9 @@ from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role, owner_of
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import DEFAULT_TIMEOUT_S, MIN_TIMEOUT_S, SlabLock
-from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.segment import Segment
+from shmaccum.shm.segment import Segment, SlabMemory
 from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 if TYPE_CHECKING:
