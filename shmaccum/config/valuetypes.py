@@ -112,10 +112,7 @@ def _parse_serializer(value: object) -> Any:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``; the host in lower case, an IPv6 address without its brackets.
-
-    Raises ValueError: it is not of that form.
-    """
+    """Return host and port of ``host:port``, in lower case, without brackets. Raises ValueError: it is no address."""
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 1 << 16:
         raise ValueError(f"expected host:port, with a port from 1 to 65535, not {address!r}")

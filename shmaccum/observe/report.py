@@ -251,10 +251,7 @@ def user_name(uid: int) -> str | None:
 
 
 def all_reports(name: str | None = None) -> Iterator[SlabReport | UnreadableSlab]:
-    """Read every slab of the host, in order of names, or those that a name stands for; nothing if there are none.
-
-    Yields the reason for each that cannot be read.
-    """
+    """Yield every slab of the host by name, or those that a name stands for; or the reason if one cannot be read."""
     for each in names.slab_names() if name is None else names.slabs_of(name) or [name]:
         try:
             yield report(each)
@@ -284,10 +281,7 @@ def no_such_slab(name: str) -> SlabNotFoundError:
 
 
 def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
-    """Return reports as JSON can hold them: roles and states by their names in lower case.
-
-    The version is that of this command itself.
-    """
+    """Return reports as JSON can hold them, states by their names in lower case; the version is this command's."""
     return {"version": VERSION, "slabs": [_plain(slab) for slab in slabs]}
 
 

@@ -65,10 +65,7 @@ def record_batch(given: ArrowRows) -> pa.RecordBatch:
 
 
 def check_binary(name: str, array: pa.Array) -> None:
-    """Refuse an array that is not of a binary or string type, or that is inconsistent.
-
-    Raises SerializationError: with the name of the column, ``name``.
-    """
+    """Refuse a column that is of no binary or string type, or inconsistent: a SerializationError with its name."""
     if not isinstance(array, pa.Array):
         raise SerializationError(
             f"{name} must be a pyarrow.Array, as each chunk of a column is, not {type(array).__name__}"
@@ -79,12 +76,10 @@ def check_binary(name: str, array: pa.Array) -> None:
 
 
 def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
-    """Refuse an array that is inconsistent.
+    """Refuse an array that is inconsistent, by a SerializationError with its name.
 
     ``all_of_it`` checks every offset, of nested arrays too, because Arrow's kernels follow them without a check.
     Otherwise only the first and the last offset are checked.
-
-    Raises SerializationError: with the name of the column, ``name``.
     """
     try:
         array.validate(full=all_of_it)
@@ -93,10 +88,7 @@ def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
 
 
 def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
-    """Return an array of any binary or string type as ``large_binary``, without a copy of the data if possible.
-
-    Raises SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
-    """
+    """Return such an array as ``large_binary``, without a copy of the data if possible; raise as `check_binary`."""
     check_binary(name, array)
     if str(array.type) in _VIEW_TYPES and array.null_count:
         array = _without_views_of_nulls(array)
@@ -244,10 +236,7 @@ class ColumnBodies:
 
 
 def cells_of(name: str, array: pa.Array) -> _core.Cells:
-    """Return the cells of a column of any binary or string type.
-
-    Raises SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
-    """
+    """Return the cells of a column of any binary or string type; raise as `check_binary`."""
     check_binary(name, array)
     width = _OFFSET_WIDTHS.get(str(array.type))
     if width is None and pa.types.is_fixed_size_binary(array.type):
@@ -269,10 +258,7 @@ def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
 
 
 def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int64]:
-    """Return the partition of each key as `partition_for_key` does, and `UNKNOWN_PARTITION` for a null.
-
-    Raises SerializationError: the array is of another type.
-    """
+    """Return partitions as `partition_for_key`, `UNKNOWN_PARTITION` for null; raise as `check_binary`."""
     partitions = np.empty(len(array), np.int64)
     cells_of("keys", array).partitions(partitions, partition_count)
     return partitions

@@ -55,10 +55,7 @@ class CompressionType(enum.IntEnum):
 
     @classmethod
     def for_name(cls, name: str) -> CompressionType:
-        """Return the type with a name as in ``compression.type``.
-
-        Raises UnsupportedCompressionTypeError: Kafka has no type with that name.
-        """
+        """Return the type of a ``compression.type``. Raises UnsupportedCompressionTypeError: there is none."""
         for compression in cls:
             if str(compression) == name:
                 return compression
@@ -67,10 +64,7 @@ class CompressionType(enum.IntEnum):
 
     @classmethod
     def for_attributes(cls, attributes: int) -> CompressionType:
-        """Return the type in the lowest three bits of a batch's attributes.
-
-        Raises CorruptRecordError: Kafka has no type with that id.
-        """
+        """Return the type in a batch's attributes. Raises CorruptRecordError: Kafka has no type with that id."""
         try:
             return cls(attributes & COMPRESSION_CODEC_MASK)
         except ValueError:
@@ -137,9 +131,7 @@ def _compress_lz4(data: BytesLike) -> bytes:
 def decompress(
     compression: CompressionType, data: BytesLike, magic: int, max_size: int = MAX_DECOMPRESSED_SIZE
 ) -> bytes:
-    """Undo `compress`, or the compression of another client.
-
-    The data can be any bytes.
+    """Undo `compress`, or the compression of another client; the data can be any bytes.
 
     Raises CorruptRecordError: ``data`` is invalid, or decompresses to more than ``max_size`` bytes.
     """

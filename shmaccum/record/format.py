@@ -141,21 +141,16 @@ _FORMATS: Final[dict[int, RecordFormat]] = {magic: RecordFormat(magic) for magic
 
 
 def record_format(magic: int) -> RecordFormat:
-    """Return the message format with that magic.
-
-    Raises ConfigError: there is no such format, or it is 0, without timestamps: Kafka's before 0.10.
-    """
+    """Return the format of a magic. Raises ConfigError: there is none, or it is 0, Kafka's before 0.10."""
     if magic not in _FORMATS:
         raise ConfigError(f"there is no message format {magic}: use 1 or 2")
     return _FORMATS[magic]
 
 
 def message_format_magic(version: str) -> int:
-    """Return the magic of a ``message.format.version`` (``MetadataVersion.highestSupportedRecordVersion``).
+    """Return the magic of a ``message.format.version``: of Kafka, such as "3.0-IV1", or of a format, such as "v2".
 
-    It is a version of Kafka, "0.10.2" or "3.0-IV1", or a format by its own name: "v1", "v2".
-
-    Raises ConfigError: it is neither.
+    ``MetadataVersion.highestSupportedRecordVersion``. Raises ConfigError: it is neither.
     """
     if version in ("v1", "v2"):
         return int(version[1])

@@ -116,10 +116,7 @@ os.register_at_fork(
 
 
 def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
-    """Return the transport that ``transport`` names, not started yet.
-
-    Raises ApiVersionError: a library that it needs is missing.
-    """
+    """Return the transport that ``transport`` names, not started. Raises ApiVersionError: a library is missing."""
     # Imported here, as the sender below: producers import this module and need neither.
     if config.transport == "kafka":
         from shmaccum.sender.kafka.kafka_transport import KafkaTransport
@@ -383,11 +380,6 @@ def _ask(process: subprocess.Popen[str], request: str) -> str:
         return next(answers, "")
 
 
-def started(config_json: str) -> None:
-    """Refuse to serve a program that still runs version 0.1.0, which calls this function."""
-    started_by({"abi": 5, "version": "0.1.0", "config": config_json})
-
-
 def started_by(request: Mapping[str, Any]) -> None:
     """Run as the sender that a producer started; answer on standard output whether it serves, or why not."""
 
@@ -429,10 +421,7 @@ def started_by(request: Mapping[str, Any]) -> None:
 
 
 def _check_version(request: Mapping[str, Any]) -> None:
-    """Check that this code lays slabs out as the starter's does.
-
-    Raises SenderError: it does not; says how to deliver the records.
-    """
+    """Check that both codes lay slabs out alike. Raises SenderError: they do not; says how to deliver the records."""
     version, abi = request["version"], request["abi"]
     if abi == ABI_VERSION:
         return

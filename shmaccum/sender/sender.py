@@ -291,10 +291,7 @@ class Sender:
         return self._sleep.is_over()
 
     def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> float:
-        """Note since when no event of this sender can make a batch ready: then damage keeps back what is left.
-
-        Return how long to sleep at most.
-        """
+        """Note since when no event can make a batch ready: damage keeps back what is left. Return the longest sleep."""
         nodes, delay_ms, unknown = result
         if nodes or unknown or delay_ms < FOREVER_MS or self._responses.in_flight or self._sequences.need_producer_id:
             self._blocked_since_ms = None
@@ -306,10 +303,7 @@ class Sender:
         return self._blocked_since_ms is not None and now_ms - self._blocked_since_ms >= _BLOCKED_MS
 
     def _report_undelivered(self) -> None:
-        """Log what this sender leaves undelivered.
-
-        Raises SlabDamagedError: a word has an impossible value; names it.
-        """
+        """Log what this sender leaves undelivered. Raises SlabDamagedError: a word has an impossible value."""
         batches, records = self._slab.undelivered()
         if not batches:
             return

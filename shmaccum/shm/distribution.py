@@ -41,10 +41,7 @@ class Distribution(NamedTuple):
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> int:
-        """Return the largest value of the bucket that holds a percentile; 0 without values.
-
-        99 is the value that 99 of 100 do not exceed.
-        """
+        """Return the largest value of the bucket that holds a percentile, such as 99; 0 without values."""
         number = self.count
         rank = max(1, -int(-number * percent // 100))
         for bucket, each in enumerate(self.counts):

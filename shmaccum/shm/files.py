@@ -65,22 +65,14 @@ def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IF
 
 
 def check_own(path: str) -> os.stat_result:
-    """Check a regular file that a library will open by its name; return its status.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        SlabPermissionError: as `open_own`.
-    """
+    """Check a regular file that a library will open by its name; return its status, and raise as `open_own`."""
     status = os.lstat(path)
     check_status(path, status)
     return status
 
 
 def check_status(path: str, status: os.stat_result, *, look: bool = False, kind: int = stat.S_IFREG) -> None:
-    """Check that a file belongs to this user alone, has one link and the given type.
-
-    Raises SlabPermissionError: as `open_own`.
-    """
+    """Check that a file is this user's alone, with one link and the given type; raise as `open_own`."""
     is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
     # A file with no link was removed while we opened it: allowed.
     if not is_ours or status.st_mode & 0o077 or stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:

@@ -345,10 +345,7 @@ class SlabView:
         return undelivered(self.words, self.geometry)
 
     def memory_waiters(self) -> int:
-        """Return how many threads, of all processes, wait for memory.
-
-        Raises SlabDamagedError: the ends of the waiter queue are damaged.
-        """
+        """Return how many threads wait for memory. Raises SlabDamagedError: the waiter queue is damaged."""
         words, cells_at = self.words, self.geometry.waiter(0)
         before, tail, head = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL], words[Super.WAITER_HEAD]
         head = min(head, tail)  # it can have moved; when the tail was read, it was between the two reads of it

@@ -186,10 +186,7 @@ class LoopWakeup:
 
     @contextmanager
     def listening(self, completions: int = 1) -> Iterator[LoopListener]:
-        """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
-
-        ``completions`` is the first count for `LoopListener.expect`.
-        """
+        """Listen as of `LoopListener.expect`; wait by the listener only if your condition does not hold here."""
         listener = LoopListener(self)
         try:
             listener.expect(completions)
@@ -248,10 +245,7 @@ class LoopListener:
         self._waiting: asyncio.Future[None] | None = None
 
     def expect(self, completions: int) -> None:
-        """Listen; wake only when the ring's completion count reaches ``completions``.
-
-        Other events wake it too. Check your condition again before you wait.
-        """
+        """Listen; wake only at that completion count of the ring, and for other events. Check before you wait."""
         self._wakeup.listeners[self] = None
         self._wakeup.doorbell.expect(self, completions)
 
@@ -268,10 +262,7 @@ class LoopListener:
             self._call()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a wake-up, or return at once if one came since the last wait; return False at a timeout.
-
-        Raises IllegalStateError: this process has left the slab.
-        """
+        """Wait for a wake-up since the last wait; return False at a timeout. Raises IllegalStateError: detached."""
         loop = self._wakeup.loop
         if not self._was_woken and not self._wakeup.is_over:
             self._waiting = waiting = loop.create_future()

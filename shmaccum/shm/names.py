@@ -78,10 +78,7 @@ class PrivateNames:
         return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest('wakeup')}"
 
     def loop_doorbell_path(self, entry: int, number: int) -> str:
-        """Path of the doorbell, a FIFO, of a process entry's event loops.
-
-        ``number`` is the entry's word `Process.LOOP_DOORBELL`.
-        """
+        """Path of the doorbell, a FIFO, of a process entry's event loops; the number is its word `LOOP_DOORBELL`."""
         return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest(f'loop{entry}.{number}')}"
 
     def pool_semaphore(self) -> str:
@@ -89,10 +86,7 @@ class PrivateNames:
         return self._semaphore("pool")
 
     def wakeup_semaphore(self, entry: int, number: int) -> str:
-        """Name of the wake-up semaphore of a process entry.
-
-        ``number`` is the entry's word `Process.WAKEUP`.
-        """
+        """Name of the wake-up semaphore of a process entry; the number is its word `Process.WAKEUP`."""
         return self._semaphore(f"p{entry}.{number}" if number else f"p{entry}")
 
     def _semaphore(self, what: str) -> str:

@@ -150,10 +150,7 @@ class ProcessTable:
                 yield entry
 
     def _retake(self) -> None:
-        """Retake this process's byte, which was lost with the descriptor of the lock file.
-
-        Raises DeadOwnerError: another process has meanwhile found this one dead.
-        """
+        """Retake this process's byte after a reopen. Raises DeadOwnerError: another has meanwhile found it dead."""
         base = self._geometry.process(self.me)
         is_kept = self._words[base + Process.STATE] and self._words[base + Process.INCARNATION] == self._incarnation
         if not (is_kept and self._lock_file.try_lock(PROCESS + self.me)):

@@ -235,10 +235,7 @@ class SlabMemory:
         return slots
 
     def places(self, slots: list[int], begin: int, end: int) -> list[tuple[int, int]]:
-        """Return the byte ranges of bytes ``begin`` to ``end`` of a batch, with adjacent slots as one range.
-
-        Raises ValueError: the slots have fewer bytes.
-        """
+        """Return where bytes ``begin`` to ``end`` are, adjacent slots as one. Raises ValueError: there are fewer."""
         size = self._geometry.slot_size
         if end > len(slots) * size:
             raise ValueError(f"there are no bytes {begin} to {end} in {len(slots)} slots of {size}")
@@ -268,10 +265,7 @@ class SlabMemory:
 
 
 def is_slab(name: str) -> bool:
-    """Return whether a segment is a slab of any version, which this version can perhaps not read.
-
-    Raises OSError: the segment cannot be opened, or is no regular file.
-    """
+    """Return whether a segment is a slab of any version. Raises OSError: it cannot be opened, or is no regular file."""
     with contextlib.closing(Descriptor(open_own(names.segment_path(name), os.O_RDWR, look=True))) as opened:
         magic = os.pread(opened.number, WORD, Super.MAGIC * WORD)
     return int.from_bytes(magic, sys.byteorder) == MAGIC

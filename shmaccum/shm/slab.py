@@ -168,10 +168,7 @@ class Slab:
         return self.processes.me
 
     def set_lock_timeout(self, timeout_s: float) -> None:
-        """Set how long this process waits for a lock with a living holder.
-
-        The longest of several calls is used, and at least `MIN_TIMEOUT_S`.
-        """
+        """Set how long to wait for a lock with a living holder: the longest of all calls, at least `MIN_TIMEOUT_S`."""
         self._longest_timeout_s = max(MIN_TIMEOUT_S, self._longest_timeout_s, timeout_s)
         self.lock_timeout_s = min(self._longest_timeout_s, threading.TIMEOUT_MAX)
 
@@ -334,10 +331,7 @@ class Slab:
     # --- the sender's role ------------------------------------------------------------------------
 
     def become_sender(self) -> Doorbell:
-        """Take the sender's role, and return its doorbell.
-
-        Raises SenderExistsError: another process has it; names that.
-        """
+        """Take the sender's role; return its doorbell. Raises SenderExistsError: another process has it."""
         if Role.SENDER in self._roles:
             raise SenderExistsError(f"slab {self.name!r} has a sender already: this process itself")
         if not self.lock_file.try_lock(SENDER):

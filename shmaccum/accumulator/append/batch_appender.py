@@ -63,10 +63,7 @@ class BatchAppender:
         route: Route | None,
         sizes: int,
     ) -> Waits[AppendResult]:
-        """Append a record that the open batch, if any, has no room for.
-
-        Args and errors: as in `RecordAccumulator.appending`.
-        """
+        """Append a record that the open batch, if any, has no room for; as `RecordAccumulator.appending`."""
         records = self._records
         chosen = queue if route is None else route.reroute(queue)
         if chosen is not queue:
@@ -108,10 +105,7 @@ class BatchAppender:
         return result
 
     def _wanted(self, queue: PartitionQueue, body_size: int) -> int:
-        """Return how many bytes to wait for, for an open batch that grows; 0 if it does not.
-
-        As many as others can spare: each wait costs a wake-up.
-        """
+        """Return how many bytes others can spare for an open batch that grows, as each wait costs a wake-up; or 0."""
         open_batch, most = self._records.core.growing(queue.entry, body_size)
         if open_batch is None:
             return 0

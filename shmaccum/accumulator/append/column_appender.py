@@ -164,10 +164,7 @@ class ColumnAppender:
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: _core.RowBatches) -> _NewBatches:
-        """Compress batches, except one that stays open.
-
-        This precedes the allocation of slots, because a wait for slots can take much longer.
-        """
+        """Compress batches but an open one. Before slots are allocated: that wait can take much longer."""
         cuts = records.cuts
         sizes = [self._header_size + size for size in records.sizes]
         last = len(sizes) - 1

@@ -165,10 +165,7 @@ class PendingBatches:
                     self.contributions.lose(batch, partial(self._slab.damaged, what))
 
     def _failure(self, result: ProduceRequestResult, code: int, number: int) -> Callable[[], ShmaccumError]:
-        """Return a function that makes the error of failed records; fail the producers to which it is final.
-
-        ``number`` is that of the error's incident; 0 for none.
-        """
+        """Return what makes the error of failed records, by its incident; fail the producers to which it is final."""
         kind = error_for_code(code)
         failure = self._explained(result.topic_partition, kind, number)
         if kind in _FATAL and not result.lane:
@@ -279,10 +276,7 @@ class PendingBatches:
         timeout_s: float | None,
         batches: Callable[[], int],
     ) -> Slices[bool]:
-        """Wait as `wait_until` does, by a listener.
-
-        After a slice without a wake-up it looks for batches that are lost.
-        """
+        """Wait as `wait_until` does, by a listener; look for lost batches after a slice without a wake-up."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self.poll()

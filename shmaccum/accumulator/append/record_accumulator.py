@@ -108,10 +108,7 @@ class RecordAccumulator:
         return max(0, self.records.batch_size - size)
 
     def check_usable(self) -> None:
-        """Prepare for an append: read the ring, which could overflow otherwise.
-
-        Raises ProducerClosedError: this process has closed its accumulator.
-        """
+        """Read the ring before an append: else it could overflow. Raises ProducerClosedError: we have closed."""
         if self.records.core.asks_first:  # one test for all
             self._before_append()
         self.pending.poll()

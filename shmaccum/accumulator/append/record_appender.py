@@ -80,10 +80,7 @@ class BatchCompressor:
         self.is_active: Final = record_format.compresses_ahead and compression is not CompressionType.NONE
 
     def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
-        """Compress the records of a batch.
-
-        Returns the records for the slab, compressed if that makes them smaller, and the batch's COMPRESSED word.
-        """
+        """Return a batch's records for the slab, compressed if that makes them smaller, and its COMPRESSED word."""
         if not self.is_active:
             return records, 0
         stored: bytes | memoryview = compress(self.compression, records, self._format.magic, self._level)
@@ -221,10 +218,7 @@ def closed(*_: object) -> tuple[Any, ...]:
 
 
 def check_timestamp(timestamp: int) -> int:
-    """Return a timestamp, if a record can have it.
-
-    Raises InvalidTimestampError: it is negative, or takes more than 63 bits.
-    """
+    """Return a timestamp if a record can have it. Raises InvalidTimestampError: it is not 0 to 2^63 - 1."""
     if not 0 <= timestamp <= MAX_TIMESTAMP:
         raise InvalidTimestampError(f"timestamp must be 0 to 2^63 - 1 milliseconds since 1970, not {timestamp}")
     return timestamp

@@ -84,10 +84,7 @@ class BatchDrainer:
     # --- back ---------------------------------------------------------------------------------------
 
     def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
-        """Put a batch that failed, and may succeed later, back in front of all later ones.
-
-        ``incident`` is the number of the incident that made it fail, 0 for none.
-        """
+        """Put a batch that can succeed later back in front of all later ones; with the number of its incident, or 0."""
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1
         self._words[batch.partition_at + Partition.BATCHES_RETRIED] += 1

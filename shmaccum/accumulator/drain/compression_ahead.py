@@ -123,10 +123,7 @@ class CompressionAhead:
     def _compress(
         self, views: BatchMemory, contents: tuple[int, int], wanted: CompressionType, level: int | None
     ) -> Compressed:
-        """Compress the records of a batch; a thread's work.
-
-        A copy of them: the batch can expire meanwhile, and another one be written into its slots.
-        """
+        """Compress a copy of a batch's records, a thread's work: its slots can have another one meanwhile."""
         records = b"".join((views[0][self._format.header_size :], *views[1:]))
         return Compressed(contents, compress(wanted, records, self._format.magic, level))
 

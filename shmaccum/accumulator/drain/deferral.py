@@ -49,9 +49,7 @@ class Deferral:
         return self.run(lock, partial(lock.run, section))
 
     def run(self, lock: SlabLock, work: Callable[[float], Done]) -> Done:
-        """Do work that begins with a wait for a lock; return what it returns.
-
-        ``work`` gets the timeout of that wait.
+        """Do work that begins with a wait for a lock, and gets its timeout; return what it returns.
 
         Raises LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
         """
@@ -84,12 +82,7 @@ class BatchReturns:
         self.waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
 
     def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
-        """Put a batch back to its place in its deque, now or as soon as its lock is available.
-
-        ``if_later`` is called when it is back, if that is not now.
-
-        Returns whether it is back.
-        """
+        """Put a batch back into its deque; return False if that is later, with a call of ``if_later``."""
         if self._try(batch):
             return True
         self.waiting[batch.slot] = batch, if_later

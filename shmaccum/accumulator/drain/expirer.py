@@ -128,7 +128,7 @@ class BatchExpirer:
         return [batch for batch in expired if batch not in returning]
 
     def _take(self, now_ms: int | None, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
-        """Take batches out of their deques to fail them: the expired ones, or all if ``now_ms`` is None.
+        """Take the expired batches out of their deques to fail them, or all if ``now_ms`` is None.
 
         Without an incident, each has that of its last attempt.
         """

@@ -116,10 +116,7 @@ class OpenBatchThrottle:
         """Node id -> slot and generation of the last open batch taken for it."""
 
     def room(self, node_id: int) -> int:
-        """Return how many open batches may go into requests to a node now.
-
-        0 only while a response of the node is outstanding.
-        """
+        """Return how many open batches may be taken for a node now; 0 only while a response of it is outstanding."""
         free = 0 if self._is_exhausted() else self._words[Super.FREE_SLOTS]
         if free >= self._least_free:
             return min(free, self._geometry.slot_count)

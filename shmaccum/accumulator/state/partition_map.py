@@ -121,10 +121,7 @@ class PartitionMap:
         self._refreshing = native.RLock()
 
     def refresh(self) -> None:
-        """Read what has changed since the last refresh. Threads may do so at once.
-
-        Raises SlabDamagedError: the tables are damaged.
-        """
+        """Read what has changed since the last refresh, in any thread. Raises SlabDamagedError: a table is damaged."""
         if self._words[Super.GENERATION] != self.generation:
             with self._refreshing:
                 self._refresh()
@@ -257,23 +254,17 @@ class PartitionMap:
         return column_of(self._words, self._geometry.topic(0) + word, topics, Topic.length)
 
     def update(self, name: str, partition_count: int, error: type[KafkaError] | None = None, topic_id: int = 0) -> None:
-        """Store an answer about one topic, as `update_all` does, and raise if it finds no room.
-
-        Raises SlabFullError: the partition table is full; the topic has FAILED.
-        """
+        """Store an answer about one topic, as `update_all`. Raises SlabFullError: it finds no room, and has FAILED."""
         if self.update_all([TopicUpdate(name, partition_count, error, topic_id)]):
             raise self.no_room(self.topics[name])
 
     def update_all(
         self, updates: Iterable[TopicUpdate], run: Callable[[Section], Outcome] | None = None
     ) -> list[TopicEntry]:
-        """Store the cluster's state of topics (the sender's side).
+        """Store the cluster's state of topics (the sender's side); return those whose partitions find no room.
 
-        ``run`` runs a section of the tables' lock, with the sender's short timeout.
-
-        Returns the topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
-
-        Raises LockTimeoutError: ``run`` timed out; some topics may have been stored.
+        These have FAILED, and keep the partitions that they had. ``run`` runs a section of the tables' lock, with the
+        sender's short timeout. Raises LockTimeoutError: it timed out; some topics may have been stored.
         """
         run = run or self._slab.tables_lock.run
         without_room = []

@@ -41,16 +41,11 @@ class RecordBatch(_core.RecordBatch):
 
     @property
     def wanted_compression(self) -> CompressionType:
-        """The compression that the producer that opened it wants.
-
-        Raises CorruptRecordError: the header names an unknown compression.
-        """
+        """The compression that its first producer wants. Raises CorruptRecordError: the header has an unknown one."""
         return CompressionType.for_attributes(self.wanted)
 
     def check(self, header_size: int) -> None:
-        """Validate what sealing needs of the header, before it is used.
-
-        ``header_size`` bytes are reserved in front of the records.
+        """Validate what sealing needs of the header, with ``header_size`` bytes before the records.
 
         Raises CorruptRecordError: a word is damaged.
         """

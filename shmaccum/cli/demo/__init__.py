@@ -128,10 +128,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(args: argparse.Namespace) -> Target:
-    """Return the destination that the arguments select.
-
-    Raises ConfigError: a setting is wrong, or contradicts the arguments.
-    """
+    """Return the destination that the arguments select. Raises ConfigError: a setting is wrong, or contradicts them."""
     given = given_settings(args, {})
     if args.bootstrap_servers is not None:
         given["bootstrap.servers"] = args.bootstrap_servers

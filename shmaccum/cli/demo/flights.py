@@ -94,10 +94,7 @@ class FlightsJob:
         return records
 
     def send(self, topic: str, settings: Mapping[str, object]) -> float:
-        """Write the records to a topic with these settings for the producers.
-
-        Returns seconds until all records were acknowledged.
-        """
+        """Write the records with these settings for the producers; return seconds until all were acknowledged."""
         from shmaccum.spark import register
 
         register(self._spark)

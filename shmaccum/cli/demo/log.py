@@ -36,10 +36,7 @@ class LogTarget:
         self.hint = f"{command} dump {directory}"
 
     def prepare(self) -> None:
-        """Create the directory, or empty it of an earlier demo's output.
-
-        Raises KafkaStorageError: it holds anything else, or cannot be created.
-        """
+        """Create the directory, or empty it of an earlier demo. Raises KafkaStorageError: it holds anything else."""
         try:
             self._clear()
             self._directory.mkdir(parents=True, exist_ok=True)

@@ -208,10 +208,7 @@ class KafkaTransport:
     # --- inquiries ----------------------------------------------------------------------------------
 
     def _inquire(self, now_ms: float) -> float:
-        """Close connections to nodes outside the cluster, and send the inquiries that are due.
-
-        Return when to call again, or to check the connections.
-        """
+        """Close connections outside the cluster, and send the inquiries that are due; return when to look again."""
         metadata = self._metadata
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())

@@ -91,10 +91,7 @@ class LogDirectory:
 
 
 def list_partitions(log_dir: Path) -> list[TopicPartition]:
-    """Return all partitions in a log directory, by topic and number. Other entries are skipped.
-
-    Raises OSError: ``log_dir`` is not a directory, or cannot be read.
-    """
+    """Return all partitions in a log directory, sorted; skip other entries. Raises OSError: it cannot be read."""
     found = []
     with os.scandir(log_dir) as entries:
         for entry in entries:

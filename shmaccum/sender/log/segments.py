@@ -44,10 +44,7 @@ def segment_path(directory: Path, base_offset: int) -> Path:
 
 
 def list_segments(directory: Path) -> list[Path]:
-    """Return the segments in a partition's directory, by offset. Other files are skipped.
-
-    Raises OSError: the directory is gone, or cannot be read.
-    """
+    """Return a partition's segments by offset; skip other files. Raises OSError: the directory cannot be read."""
     names = (_NAME.fullmatch(name) for name in os.listdir(directory))
     return sorted(directory / name.string for name in names if name and int(name["base_offset"]) <= _MAX_OFFSET)
 
@@ -59,10 +56,7 @@ class SegmentReader:
     """
 
     def __init__(self, path: Path, *, any_owner: bool = False) -> None:
-        """Read the file's size; with ``any_owner``, another user can own it.
-
-        Raises OSError: the file is gone, or cannot be examined.
-        """
+        """Read the file's size; with ``any_owner``, another user can own it. Raises OSError: it cannot be examined."""
         self.path = path
         self._any_owner = any_owner
         self.size = path.lstat().st_size
