@@ -1,6 +1,6 @@
 """The producers' half of Kafka's RecordAccumulator: append, flush, close.
 
-A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`).
+A record goes into the open batch of its partition or into a new one: `RecordAppender`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shmaccum._core import COMMIT_SIZE_SHIFT, Slot
-from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.record_appender import AppendResult, BatchCompressor, RecordAppender, Route, closed
@@ -45,8 +44,7 @@ class RecordAccumulator:
         self._ensure_sender = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
         self.compressor = BatchCompressor(state.format, compression, levels_of(config))
-        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config)
-        self.batches = BatchAppender(self.records, state.pool)
+        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, state.pool, config)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
@@ -85,7 +83,7 @@ class RecordAccumulator:
         self.check_usable()
         result = self.records.append(queue, timestamp, body, callback, sizes)
         if result is None:
-            result = yield from self.batches.appending(queue, timestamp, body, callback, max_block_ms, route, sizes)
+            result = yield from self.records.appending(queue, timestamp, body, callback, max_block_ms, route, sizes)
         return result
 
     @property
@@ -94,7 +92,7 @@ class RecordAccumulator:
         if self._columns is None:
             from shmaccum.accumulator.append.column_appender import ColumnAppender
 
-            self._columns = ColumnAppender(self.records, self.batches, self.check_usable)
+            self._columns = ColumnAppender(self.records, self.check_usable)
         return self._columns
 
     def open_room(self, queue: PartitionQueue) -> int:
@@ -175,14 +173,13 @@ class RecordAccumulator:
     def clean_up(self) -> None:
         """Publish the flushes under way, and free the slots that calls which are over left behind."""
         self.pending.count_flushes()
-        self.batches.free_unused()
+        self.records.free_unused()
 
     def close(self) -> None:
         """Stop accepting records and end waits for memory, in this process only."""
         self._is_closed = True
         self.records.core.asks_first = True
         self.records.close()
-        self.batches.close()
         self.state.pool.close()
 
 

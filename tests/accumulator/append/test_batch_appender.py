@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from runs import in_threads
 
 from shmaccum._core import Buffer
-from shmaccum.accumulator.append.batch_appender import GROWTH_SHARE
+from shmaccum.accumulator.append.record_appender import GROWTH_SHARE
 from shmaccum.accumulator.append.waits import Sender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
