@@ -10,20 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum import _core
-from shmaccum._core import (
-    LOCK_COUNT,
-    WORD,
-    Geometry,
-    Lane,
-    Lock,
-    Partition,
-    Process,
-    Slot,
-    Super,
-    Topic,
-    Waiter,
-    undelivered,
-)
+from shmaccum._core import WORD, Geometry, Lane, Partition, Process, Slot, Super, Topic
 from shmaccum.errors import KafkaError
 from shmaccum.later import np
 from shmaccum.shm import validation
@@ -342,7 +329,7 @@ class SlabView:
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
-        return undelivered(self.words, self.geometry)
+        return _core.undelivered(self.words, self.geometry)
 
     def memory_waiters(self) -> int:
         """Return how many threads wait for memory. Raises SlabDamagedError: the waiter queue is damaged."""
@@ -353,11 +340,11 @@ class SlabView:
             raise validation.damaged(
                 self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_core.WAITERS}"
             )
-        return sum(words[cells_at + ticket % _core.WAITERS * Waiter.length] != 0 for ticket in range(head, tail))
+        return sum(words[cells_at + ticket % _core.WAITERS * _core.Waiter.length] != 0 for ticket in range(head, tail))
 
     def lock_takeovers(self) -> int:
         """Return the number of takeovers from dead holders, over all locks."""
-        return sum(self.words[self.geometry.lock(number) + Lock.TAKEOVERS] for number in range(LOCK_COUNT))
+        return sum(self.words[self.geometry.lock(number) + _core.Lock.TAKEOVERS] for number in range(_core.LOCK_COUNT))
 
     def _headers(self) -> Words:
         """Return a copy of the slot headers, one row of words for each slot."""
