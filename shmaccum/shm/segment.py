@@ -61,12 +61,6 @@ def _make_block(name: str, size: int) -> None:
         shared_memory.resource_tracker = tracker  # type: ignore[attr-defined]
 
 
-def _ordered(words: memoryview) -> memoryview:
-    """Return the words for plain Python code: with barriers, where the machine needs them."""
-    # It has of a memoryview what the package uses.
-    return words if keeps_order() else cast(memoryview, _core.OrderedWords(words))
-
-
 def memory_needed(geometry: Geometry) -> int:
     """Return the bytes of /dev/shm that a slab takes with all of its files."""
     return geometry.total_size + (1 + geometry.max_processes) * PAGE  # each semaphore takes a page
@@ -93,7 +87,9 @@ class Segment:
         self.geometry: Final = geometry
         self.core: _core.Segment | None = _core.Segment(descriptor, geometry)
         self.buffer: Final = self.core.writable()
-        self.words: Final = _ordered(self.buffer.cast("Q"))
+        words = self.buffer.cast("Q")
+        # With barriers, where the machine needs them; it has of a memoryview what the package uses.
+        self.words: Final = words if keeps_order() else cast(memoryview, _core.OrderedWords(words))
 
     @classmethod
     def create(cls, name: str, geometry: Geometry, digest: int) -> Segment:

@@ -147,7 +147,8 @@ class LoopPending(LoopWakeup):
         """End the waits for records with an error."""
         for waiting in self._waiting:
             if not waiting.done():
-                waiting.set_exception(_copy(error))
+                # One for each wait: a shared one would collect their tracebacks.
+                waiting.set_exception(type(error)(*error.args) if isinstance(error, ShmaccumError) else error)
 
     # --- waiting for conditions ---------------------------------------------------------------------
 
@@ -176,8 +177,3 @@ class LoopPending(LoopWakeup):
         """Start a sender if there is none, in a thread. Raises SenderError: none could be started."""
         if not self._slab.has_sender():
             await self.loop.run_in_executor(None, self._pending.while_waiting)
-
-
-def _copy(error: BaseException) -> BaseException:
-    """Return an error for each wait: a shared one would collect their tracebacks."""
-    return type(error)(*error.args) if isinstance(error, ShmaccumError) else error

@@ -148,7 +148,9 @@ class PartitionMap:
     def _take_in_topics(self, first: int, stop: int) -> None:
         new = []
         for entry in range(first, stop):
-            name = self._name(entry)
+            at = self._geometry.topic(entry)
+            start = (at + Topic.NAME) * WORD
+            name = str(self._slab.buffer[start : start + self._words[at + Topic.NAME_LENGTH]], "ascii")
             topic = self.topics.setdefault(name, TopicEntry(self._slab, entry, name))
             if topic.entry != entry:
                 raise self._slab.damaged(f"topic entry {entry} has the name {name!r} of another entry")
@@ -333,8 +335,3 @@ class PartitionMap:
             f"{geometry.max_partitions} are in use; set shmaccum.max.partitions to "
             f"{used + needed - len(self.queues_of(topic.name))} or more (for all users of the slab)"
         )
-
-    def _name(self, entry: int) -> str:
-        at = self._geometry.topic(entry)
-        start = (at + Topic.NAME) * WORD
-        return str(self._slab.buffer[start : start + self._words[at + Topic.NAME_LENGTH]], "ascii")

@@ -64,7 +64,7 @@ class _ProduceRequest(Request):
         return self._transport._stored(self._connection, self._batches, frame)
 
     def failed(self, error: type[KafkaError], message: str) -> None:
-        self._transport._lost(self._batches, error, message)
+        self._transport._answers += refuse(each_of(self._batches), error, message)
 
 
 class KafkaTransport:
@@ -201,9 +201,6 @@ class KafkaTransport:
         if hints:
             self._metadata.follow(hints)
         return throttle_ms
-
-    def _lost(self, batches: Batches, error: type[KafkaError], message: str) -> None:
-        self._answers += refuse(each_of(batches), error, message)
 
     # --- inquiries ----------------------------------------------------------------------------------
 

@@ -132,8 +132,10 @@ class DirectoryLock:
         try:
             os.fchmod(self._descriptor, 0o600)  # version 0.1.0 created it readable by all users
             if not self._take():
+                pid = os.pread(self._descriptor, 20, 0).strip()
+                holder = f"process {pid.decode()}" if pid.isdigit() else "another process"
                 raise SlabInUseError(
-                    f"log.dir {log_dir} is in use by {self._holder()}: one sender writes to a log at a time; set "
+                    f"log.dir {log_dir} is in use by {holder}: one sender writes to a log at a time; set "
                     f"another log.dir, or use the other's settings so that both share a sender"
                 )
             os.ftruncate(self._descriptor, 0)
@@ -155,10 +157,6 @@ class DirectoryLock:
                 return True
             time.sleep(_PAUSE_S)
         return False
-
-    def _holder(self) -> str:
-        pid = os.pread(self._descriptor, 20, 0).strip()
-        return f"process {pid.decode()}" if pid.isdigit() else "another process"
 
 
 def is_log_directory(path: Path) -> bool:
