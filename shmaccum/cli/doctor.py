@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, and show what is found. Raises ConfigError: a setting is wrong."""
+    """Check, and show what is found."""
     given = given_settings(args, {})
     has_transport = bool({"bootstrap.servers", "transport"} & given.keys())
     # Without an address there is no cluster to check, but all the rest can be.

@@ -1,7 +1,8 @@
 """The command line: ``shmaccum COMMAND``, or ``python -m shmaccum COMMAND``.
 
 Each command is a module of this package with ``add_arguments(parser)`` and ``run(args)``; only the requested one is
-imported. Exit status: 0 done, 1 failed, 2 misused (the command line or a setting is wrong), 130 interrupted.
+imported. ``run`` returns the exit status, or raises a ShmaccumError or OSError that says what is wrong. Exit status: 0
+done, 1 failed, 2 misused (the command line or a setting is wrong), 130 interrupted.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the slab's findings; return the exit status. Raises SlabError: the slab cannot be read."""
+    """Print the slab's findings; return 0 if it is healthy, 1 if not, 2 if there is no such slab."""
     try:
         slabs = reports_of(args.name)
     except SlabNotFoundError as error:

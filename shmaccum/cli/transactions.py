@@ -71,12 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List transactions, or end some.
-
-    Raises:
-        ConfigError: a setting is wrong.
-        KafkaError: a broker did not answer, or refused.
-    """
+    """List transactions, or end some."""
     config = ProducerConfig.parse(given_settings(args, {"transport": "kafka"}))
     with BrokerClient(config) as client:
         if args.action == "recover":

@@ -143,18 +143,11 @@ _OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_str
 class ColumnBodies:
     """The bodies of a column of records, with the other fields of each record that do not depend on its batch.
 
+    Keys and values are arrays of binary or string, of any layout, nulls allowed; None: no record has one. ``headers``
+    is an array of ``list<struct<key: string, value: binary>>``; a null list: none. There is one timestamp for each, or
+    one number for all. ``rows`` is the number of each record in the original column.
+
     A write raises a SerializationError if the columns' memory has changed since.
-
-    Args:
-        fmt: of the records.
-        keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
-        values: the same for the values.
-        headers: array of ``list<struct<key: string, value: binary>>``; a null list: none; None: no record has any.
-        timestamps: of the records, milliseconds since the epoch; or one number for all.
-
-    Attributes:
-        body_sizes, timestamps: bytes and timestamp of each.
-        rows: the number of each record in the original column.
 
     Raises:
         SerializationError: a column is of another type or inconsistent, the columns differ in length, or a header has

@@ -70,16 +70,10 @@ class RecordFormat:
         level: int | None = None,
         transactional: bool = False,
     ) -> memoryview:
-        """Write header and checksum of a batch before its first send.
+        """Write header and checksum of a batch, with a record at least, before its first send.
 
-        Args:
-            batch: writable memory: exactly `header_size` free bytes and the records.
-            fields: of the batch; at least one record.
-            compression: of the sealed batch.
-            compressed: whether the records in ``batch`` are already compressed; only if `compresses_ahead`.
-            rest: memory of the records that are not in ``batch``.
-            level: of the compression, None for Kafka's default.
-            transactional: whether it belongs to a transaction.
+        ``batch`` is writable memory: exactly `header_size` free bytes and records, which go on in ``rest``.
+        ``compressed``: they are compressed already; only if `compresses_ahead`. Without a level, it is Kafka's default.
 
         Returns ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too.
         Otherwise, and in format 1 if there is a rest, private memory with the whole batch.

@@ -66,14 +66,10 @@ class RecordAccumulator:
     ) -> Waits[AppendResult]:
         """Append a record to its partition's last batch, or to a new one. When the call ends, it is accepted.
 
-        Args:
-            queue: of the partition.
-            timestamp: milliseconds since the epoch, from 0 to `MAX_TIMESTAMP`.
-            body: from the format's ``encode_body``.
-            callback: called when the record is complete, in this process, when it polls.
-            max_block_ms: how long to wait for memory.
-            route: chooses another partition where the record would open a new batch.
-            sizes: of key and value, for the record's metadata, as `FutureRecordMetadata` has them.
+        The timestamp is from 0 to `MAX_TIMESTAMP`; ``body`` is from the format's ``encode_body``. ``callback`` is
+        called when the record is complete, in this process, when it polls. ``max_block_ms`` is how long to wait for
+        memory. ``route`` chooses another partition where the record would open a new batch. ``sizes`` are those of key
+        and value, as `FutureRecordMetadata` has them.
 
         Raises:
             BufferExhaustedError: no memory became free in time.

@@ -61,12 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch slabs.
-
-    Raises:
-        ConfigError: the output is no terminal that can be drawn on, and neither ``--once`` nor ``--json`` is given.
-        SlabNotFoundError: with ``--once``, the named slab does not exist.
-    """
+    """Watch slabs."""
     choices = Choices()
     if args.tab is not None:
         choices.tab = [tab.title.lower() for tab in TABS].index(args.tab)
