@@ -53,7 +53,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH=$(BIN):$$PATH $(BIN)/cython-lint --max-line-length 120 shmaccum/core tools/explore
-	$(BIN)/python -m mypy.stubtest shmaccum._core --concise --allowlist tools/stubtest.txt
+	$(BIN)/python -m mypy.stubtest shmaccum._core --concise --allowlist tools/stubtest.txt --mypy-config-file pyproject.toml
 	$(BIN)/python -m tools.generate_docs --check
 
 docs: $(VENV)/.test

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from typing_extensions import disjoint_base
 
 from shmaccum.accumulator.append.futures import DeliveryCallback
-from shmaccum.accumulator.append.futures import Waiter as FutureWaiter
+from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import KafkaError, ShmaccumError
 from shmaccum.record.fields import BatchMemory, BytesLike, Headers
@@ -778,7 +778,7 @@ class Part:
 @final
 class ProduceRequestResult:
     def __init__(
-        self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], FutureWaiter | None], lane: int = 0
+        self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], PendingBatches | None], lane: int = 0
     ) -> None: ...
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -795,7 +795,7 @@ class ProduceRequestResult:
     @property
     def done(self) -> bool: ...
     @property
-    def waiter(self) -> FutureWaiter: ...
+    def waiter(self) -> PendingBatches: ...
     def complete(self, part: Part, records: int) -> None: ...
     def parts_between(self, first: int, stop: int) -> list[tuple[int, int, Part]]: ...
 
@@ -897,7 +897,7 @@ class Contributions:
         cls,
         segment: Segment,
         entry: int,
-        waiter: Callable[[], FutureWaiter | None],
+        waiter: Callable[[], PendingBatches | None],
         call: Callable[[DeliveryCallback, FutureRecordMetadata], None],
         fail: Callable[[ProduceRequestResult, int, int], Callable[[], ShmaccumError]],
         damaged: Callable[[str], Exception],

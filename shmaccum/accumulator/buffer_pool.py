@@ -119,10 +119,7 @@ class BufferPool:
             raise
 
     def try_allocate(self, size: int, taken: list[Buffer], *, most: int = 1) -> bool:
-        """Allocate as `allocate` does if that needs no wait; return whether it did.
-
-        Args and errors: as of `allocate`; after an error, the caller frees what is in ``taken``.
-        """
+        """Allocate as `allocate` if that needs no wait; return whether it did. After an error, free ``taken``."""
         slots = self.slots_for(size)
         if self._closed:
             raise ProducerClosedError("the buffer pool has been closed")
@@ -130,11 +127,7 @@ class BufferPool:
         return bool(taken)
 
     def slots_for(self, size: int) -> int:
-        """Return how many slots hold ``size`` bytes.
-
-        Raises:
-            RecordTooLargeError: ``size`` exceeds the whole pool.
-        """
+        """Return how many slots hold ``size`` bytes. Raises RecordTooLargeError: ``size`` exceeds the whole pool."""
         slots = max(1, -(-size // self.poolable_size))
         if slots > self.slab.geometry.slot_count:
             raise RecordTooLargeError(
@@ -158,20 +151,14 @@ class BufferPool:
             raise IllegalStateError(f"cannot free {len(buffers) - freed} of these buffers, not allocated: {buffers}")
 
     def grow(self, buffer: Buffer, slots: int) -> None:
-        """Add up to that many free slots to a batch's memory, while no process waits for memory.
-
-        It gets none if the batch was freed, or another process was faster.
-        """
+        """Add up to that many free slots to a batch, if it is not freed, while no process waits for memory."""
         for _ in range(slots):
             if not self._lock.run(partial(self.slab.pool.grow, buffer))[1]:
                 return
 
-    def extend(self, buffer: Buffer, own: Buffer, timeout_s: float | None = None) -> bool:
-        """Add memory that this process owns, and does not use, to a batch's; return whether it did.
-
-        It does not if the batch was freed, or another process was faster. ``timeout_s`` is as of `deallocate`.
-        """
-        return self._lock.run(partial(self.slab.pool.extend, buffer, own), timeout_s)[1]
+    def extend(self, buffer: Buffer, own: Buffer) -> bool:
+        """Add own, unused memory to a batch's; return False if it was freed, or another process was faster."""
+        return self._lock.run(partial(self.slab.pool.extend, buffer, own))[1]
 
     def is_taken(self, buffer: Buffer) -> bool:
         """Return whether this allocation still exists, without taking the lock."""
@@ -180,10 +167,7 @@ class BufferPool:
     # --- waiting ------------------------------------------------------------------------------------
 
     def waiting(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> Slices[None]:
-        """Wait in the queue; the ticket is returned however the wait ends.
-
-        Args and errors: as of `look`.
-        """
+        """Wait in the queue, by `look`; the ticket is returned however the wait ends."""
         try:
             while not self.look(wait, taken, most=most):
                 wait.was_woken = yield wait.slice_s()
@@ -222,10 +206,7 @@ class BufferPool:
         return False
 
     def leave(self, wait: MemoryWait) -> None:
-        """End a wait: return its ticket, if it has one, and wake the next waiter.
-
-        In a child forked in the meantime it does nothing: the ticket is the parent's.
-        """
+        """End a wait: return its ticket, and wake the next waiter; not in a forked child, as it is the parent's."""
         if wait.process != os.getpid():
             return
         slab = self.slab
@@ -288,8 +269,7 @@ class BufferPool:
     def reclaim(self, timeout_s: float | None = None) -> int:
         """Free the slots that dead processes took and never used; return how many.
 
-        Raises:
-            LockTimeoutError: a living process holds the lock, after ``timeout_s`` (as of `deallocate`).
+        Raises LockTimeoutError: a living process holds the lock, after ``timeout_s`` (as of `deallocate`).
         """
         core = self.slab.pool
         dead = [owner for owner in core.owners() | {owner for _, owner, _ in core.waiters()} if self._is_dead(owner)]
@@ -299,9 +279,6 @@ class BufferPool:
         return reclaimed
 
     def close(self) -> None:
-        """End this process's waits and refuse further requests; other processes continue.
-
-        Allocated memory can still be freed.
-        """
+        """End this process's waits and refuse further requests; allocated memory can still be freed."""
         self._closed = True
         self._wake(self.slab.processes.me)

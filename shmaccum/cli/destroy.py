@@ -28,11 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Remove the slab, or the shards of that name one after the other.
-
-    Raises:
-        SlabError: the slab cannot be removed.
-    """
+    """Remove the slab, or the shards of that name one after the other."""
     try:
         for name in names.slabs_of(args.name) or [args.name]:
             lost = destroy(name, force=args.force)

@@ -17,6 +17,7 @@ from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -78,17 +79,15 @@ class Level(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What a check has found."""
+    """What a check has found of a subject, and what to do about it, if anything."""
 
     level: Level
     subject: str
-    """What was checked, in a word or two."""
     text: str
-    """What was found."""
     advice: str = ""
-    """What to do about it; empty if there is nothing to do."""
 
 
+_ok, _warning, _problem = (partial(Finding, level) for level in Level)
 _STYLES: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
@@ -103,11 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, and show what is found.
-
-    Raises:
-        ConfigError: a setting is wrong.
-    """
+    """Check, and show what is found."""
     given = given_settings(args, {})
     has_transport = bool({"bootstrap.servers", "transport"} & given.keys())
     # Without an address there is no cluster to check, but all the rest can be.
@@ -171,8 +166,7 @@ _UNSYNCHRONIZED: Final = 5
 
 def host_findings(config: ProducerConfig) -> Iterator[Finding]:
     """Check the host for a slab with these settings."""
-    text = f"{VERSION}, Python {platform.python_version()}, {platform.platform(terse=True)}"
-    yield Finding(Level.OK, "shmaccum", text)
+    yield _ok("shmaccum", f"{VERSION}, Python {platform.python_version()}, {platform.platform(terse=True)}")
     yield from _shared_memory(config)
     yield from _limits(config)
     yield _log(config)
@@ -185,33 +179,32 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
     try:
         mode = os.stat(directory).st_mode
     except OSError as error:
-        yield Finding(Level.PROBLEM, subject, f"{directory}: {error.strerror}", f"mount a tmpfs at {directory}")
+        yield _problem(subject, f"{directory}: {error.strerror}", f"mount a tmpfs at {directory}")
         return
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
-        advice = f"mount -o remount,rw {directory}"
-        yield Finding(Level.PROBLEM, subject, f"{directory} is mounted read-only", advice)
+        yield _problem(subject, f"{directory} is mounted read-only", f"mount -o remount,rw {directory}")
         return
     if not os.access(directory, os.W_OK | os.X_OK):
-        yield Finding(Level.PROBLEM, subject, f"{directory} is not writable", f"chmod 1777 {directory}")
+        yield _problem(subject, f"{directory} is not writable", f"chmod 1777 {directory}")
         return
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         text = f"{directory} has no sticky bit: every user can remove and replace the files of a slab"
-        yield Finding(Level.PROBLEM, subject, text, f"chmod 1777 {directory}")
+        yield _problem(subject, text, f"chmod 1777 {directory}")
     kind = _filesystem(directory)
     if kind not in ("tmpfs", ""):
         text = f"{directory} is on {kind}, which writes a slab to a disk"
-        yield Finding(Level.WARNING, subject, text, f"mount a tmpfs at {directory}")
+        yield _warning(subject, text, f"mount a tmpfs at {directory}")
     slabs = config.slab_names(os.geteuid())
     for name in slabs:
         if is_of_others(names.segment_path(name)):
             owner = os.lstat(names.segment_path(name)).st_uid
             text = f"slab {name} belongs to user id {owner}, and this is user id {os.geteuid()}"
-            yield Finding(Level.PROBLEM, subject, text, "run as that user, or choose another shmaccum.name")
+            yield _problem(subject, text, "run as that user, or choose another shmaccum.name")
             return
     missing = [name for name in slabs if not os.path.exists(names.segment_path(name))]
     for name in slabs:
         if name not in missing:
-            yield Finding(Level.OK, subject, f"slab {name} exists")
+            yield _ok(subject, f"slab {name} exists")
     room, a_slab = os.statvfs(directory), memory_needed(slab_geometry(config))
     needed, free = len(slabs) * a_slab, room.f_bavail * room.f_frsize
     is_limited = room.f_blocks > 0
@@ -221,13 +214,13 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
             f"lower buffer.memory, or enlarge {directory}: docker run --shm-size, an emptyDir of medium Memory in "
             f"Kubernetes, mount -o remount,size=... {directory}"
         )
-        yield Finding(Level.PROBLEM, subject, f"{text}, but {directory} has {in_bytes(free)} free", advice)
+        yield _problem(subject, f"{text}, but {directory} has {in_bytes(free)} free", advice)
     elif missing:
-        yield Finding(Level.OK, subject, f"{text}; {directory} has {in_bytes(free) if is_limited else 'no limit'} free")
+        yield _ok(subject, f"{text}; {directory} has {in_bytes(free) if is_limited else 'no limit'} free")
     limit = procfs.memory_limit()
     if limit is not None and limit < needed:
         advice = "raise the container's memory limit, or lower buffer.memory: the slab counts as shared memory"
-        yield Finding(Level.PROBLEM, subject, f"{text}, but the cgroup may use {in_bytes(limit)}", advice)
+        yield _problem(subject, f"{text}, but the cgroup may use {in_bytes(limit)}", advice)
 
 
 def _filesystem(directory: str) -> str:
@@ -242,19 +235,16 @@ def _limits(config: ProducerConfig) -> Iterator[Finding]:
     size = slab_geometry(config).total_size
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     shown = "unlimited" if descriptors == resource.RLIM_INFINITY else f"{descriptors:,}"
-    found = Finding(Level.OK, "limits", f"{shown} descriptors")
-    for kind, option, least, what in (
-        (resource.RLIMIT_NOFILE, "-n", _DESCRIPTORS, "descriptors"),
-        (resource.RLIMIT_FSIZE, "-f", size, "bytes in a file"),
-        (resource.RLIMIT_AS, "-v", size, "bytes of address space"),
-    ):
-        soft, _ = resource.getrlimit(kind)
-        if soft != resource.RLIM_INFINITY and soft < least:
-            level = Level.WARNING if kind == resource.RLIMIT_NOFILE else Level.PROBLEM
-            found = Finding(level, "limits", f"{soft:,} {what}, where {least:,} are needed", f"raise ulimit {option}")
-            yield found
-    if found.level is Level.OK:
-        yield found
+    found = [
+        finding("limits", f"{soft:,} {what}, where {least:,} are needed", f"raise ulimit {option}")
+        for finding, kind, option, least, what in (
+            (_warning, resource.RLIMIT_NOFILE, "-n", _DESCRIPTORS, "descriptors"),
+            (_problem, resource.RLIMIT_FSIZE, "-f", size, "bytes in a file"),
+            (_problem, resource.RLIMIT_AS, "-v", size, "bytes of address space"),
+        )
+        if (soft := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY and soft < least
+    ]
+    yield from found or [_ok("limits", f"{shown} descriptors")]
 
 
 def _log(config: ProducerConfig) -> Finding:
@@ -263,9 +253,9 @@ def _log(config: ProducerConfig) -> Finding:
     try:
         path = log_path(config)
     except RuntimeError as error:
-        return Finding(Level.WARNING, subject, f"senders write no log: {error}", "set sender.log.file")
+        return _warning(subject, f"senders write no log: {error}", "set sender.log.file")
     if not path:
-        return Finding(Level.OK, subject, "senders write no log, as sender.log.file says")
+        return _ok(subject, "senders write no log, as sender.log.file says")
     file = Path(path)
     place = next(each for each in (file, *file.absolute().parents) if os.path.exists(each))
     can_write = os.access(place, os.W_OK if place == file else os.W_OK | os.X_OK)
@@ -275,27 +265,27 @@ def _log(config: ProducerConfig) -> Finding:
     elif config.sender_log_file and place not in (file, file.absolute().parent):
         can_write, reason = False, f"there is no directory {file.absolute().parent}"  # a sender makes only its default
     if can_write and (place == file or place.is_dir()):
-        return Finding(Level.OK, subject, f"senders log to {path}")
+        return _ok(subject, f"senders log to {path}")
     advice = f"set sender.log.file to a file that user id {os.geteuid()} can write"
-    level = Level.PROBLEM if config.sender_log_file else Level.WARNING
-    return Finding(level, subject, f"senders cannot log to {path}: {reason}", advice)
+    finding = _problem if config.sender_log_file else _warning
+    return finding(subject, f"senders cannot log to {path}: {reason}", advice)
 
 
 def _removal() -> Finding:
     """Check whether systemd-logind will remove this user's slabs at the end of a session (``RemoveIPC``)."""
     subject, uid = "RemoveIPC", os.geteuid()
     if not _LOGIND.is_dir():
-        return Finding(Level.OK, subject, "there is no systemd-logind")
+        return _ok(subject, "there is no systemd-logind")
     if uid < _FIRST_ORDINARY_USER:
-        return Finding(Level.OK, subject, f"systemd-logind spares system users, such as user id {uid}")
+        return _ok(subject, f"systemd-logind spares system users, such as user id {uid}")
     user = user_name(uid) or str(uid)
     if (_LINGER / user).exists():
-        return Finding(Level.OK, subject, f"user {user} lingers")
+        return _ok(subject, f"user {user} lingers")
     if not _removes_ipc(_LOGIND_SETTINGS):
-        return Finding(Level.OK, subject, "RemoveIPC=no")
+        return _ok(subject, "RemoveIPC=no")
     text = f"systemd-logind removes the slabs of user {user}, with their records, when the user's last session ends"
     advice = f"loginctl enable-linger {user}, or a system user, or RemoveIPC=no in /etc/systemd/logind.conf"
-    return Finding(Level.WARNING, subject, text, advice)
+    return _warning(subject, text, advice)
 
 
 def _removes_ipc(files: Iterable[str]) -> bool:
@@ -316,11 +306,11 @@ def _clock() -> Finding:
     libc = ctypes.CDLL(None, use_errno=True)
     state = libc.adjtimex(ctypes.create_string_buffer(_TIMEX_SIZE))
     if state < 0:
-        return Finding(Level.OK, "clock", f"cannot be asked: {os.strerror(ctypes.get_errno())}")
+        return _ok("clock", f"cannot be asked: {os.strerror(ctypes.get_errno())}")
     if state == _UNSYNCHRONIZED:
         text = "not synchronized: timestamps of records, and with them retention and joins by time, can be wrong"
-        return Finding(Level.WARNING, "clock", text, "run chrony, systemd-timesyncd or ntpd on the host")
-    return Finding(Level.OK, "clock", "synchronized")
+        return _warning("clock", text, "run chrony, systemd-timesyncd or ntpd on the host")
+    return _ok("clock", "synchronized")
 
 
 # --- the slabs ----------------------------------------------------------------------------------------
@@ -331,18 +321,18 @@ def slab_findings() -> Iterator[Finding]:
     try:
         slabs = list(all_reports())
     except SlabMemoryError as error:
-        yield Finding(Level.PROBLEM, "slabs", str(error))
+        yield _problem("slabs", str(error))
         return
     if not slabs:
-        yield Finding(Level.OK, "slabs", "there are none")
+        yield _ok("slabs", "there are none")
     for slab in slabs:
         if isinstance(slab, UnreadableSlab) and is_of_others(names.segment_path(slab.name)):
-            yield Finding(Level.OK, "slab", f"{slab.name}: {slab.error}")
+            yield _ok("slab", f"{slab.name}: {slab.error}")
         elif isinstance(slab, UnreadableSlab):
             advice = "if it is of another version, look at it with that version"
-            yield Finding(Level.WARNING, "slab", f"{slab.name} cannot be read: {slab.error}", advice)
+            yield _warning("slab", f"{slab.name} cannot be read: {slab.error}", advice)
         else:
-            yield from list(_troubles(slab)) or [Finding(Level.OK, "slab", f"{slab.name}: nothing is wrong")]
+            yield from list(_troubles(slab)) or [_ok("slab", f"{slab.name}: nothing is wrong")]
 
 
 def _troubles(slab: SlabReport) -> Iterator[Finding]:
@@ -350,31 +340,27 @@ def _troubles(slab: SlabReport) -> Iterator[Finding]:
     waiting = sum(each.queued_batches + each.in_flight_batches for each in slab.partitions)
     if sender.stopped:
         advice = f"kill -CONT {sender.pid}, unless it is being debugged"
-        yield Finding(Level.PROBLEM, "slab", f"{name}: its sender, {sender.halt()}", advice)
+        yield _problem("slab", f"{name}: its sender, {sender.halt()}", advice)
     for found in stopped_holders(slab):
-        yield Finding(
-            Level.PROBLEM,
-            "slab",
-            f"{name}: {found.text}",
-            "kill -CONT it, unless it is being debugged; or kill -KILL it",
-        )
+        advice = "kill -CONT it, unless it is being debugged; or kill -KILL it"
+        yield _problem("slab", f"{name}: {found.text}", advice)
     if waiting and not sender.stopped and not sender.alive:
         advice = f"shmaccum sender with the producers' settings delivers them; shmaccum destroy {name} drops them"
-        yield Finding(Level.WARNING, "slab", f"{name}: {count(waiting, 'batch')}, and no sender", advice)
+        yield _warning("slab", f"{name}: {count(waiting, 'batch')}, and no sender", advice)
     yield from _rights(slab)
     for incident in slab.incidents:
         if incident.lasts:
-            yield Finding(Level.PROBLEM, "slab", f"{name}: {incident}", "shmaccum doctor with its settings shows more")
+            yield _problem("slab", f"{name}: {incident}", "shmaccum doctor with its settings shows more")
     if slab.bottleneck is not None:
-        level = Level.WARNING if slab.memory.waiting_threads else Level.OK
+        finding = _warning if slab.memory.waiting_threads else _ok
         text = f"{name}: bound by {slab.bottleneck.bound}: {slab.bottleneck.text}"
-        yield Finding(level, "slab", text, slab.bottleneck.advice)
+        yield finding("slab", text, slab.bottleneck.advice)
     elif slab.memory.waiting_threads:
         text = f"{name}: {count(slab.memory.waiting_threads, 'thread')} waiting for memory"
-        yield Finding(Level.WARNING, "slab", text, "see what keeps its batches from being sent")
+        yield _warning("slab", text, "see what keeps its batches from being sent")
     for text, advice in tables_in_use(slab):
         if advice:
-            yield Finding(Level.WARNING, "slab", f"{name}: {text} in use", f"{advice}, in a new slab")
+            yield _warning("slab", f"{name}: {text} in use", f"{advice}, in a new slab")
 
 
 def _rights(slab: SlabReport) -> Iterator[Finding]:
@@ -386,8 +372,7 @@ def _rights(slab: SlabReport) -> Iterator[Finding]:
             continue  # it comes and goes with a process
         if status.st_uid != slab.owner_uid or status.st_mode & 0o077:
             text = f"{slab.name}: {path} has mode {stat.filemode(status.st_mode)} and user id {status.st_uid}"
-            advice = f"chmod 600 {path}; chown {slab.owner_uid} {path}"
-            yield Finding(Level.PROBLEM, "slab", text, advice)
+            yield _problem("slab", text, f"chmod 600 {path}; chown {slab.owner_uid} {path}")
 
 
 # --- the way to the brokers ---------------------------------------------------------------------------
@@ -409,12 +394,7 @@ _ADVERTISED: Final = "clients connect to what brokers advertise: check their adv
 
 
 def cluster_findings(settings: Mapping[str, object], timeout_s: float) -> Iterator[Finding]:
-    """Connect to each of ``bootstrap.servers``, then to all that the cluster names.
-
-    Args:
-        settings: the producers'.
-        timeout_s: seconds to wait for each broker.
-    """
+    """Connect to each of ``bootstrap.servers``, then to all that the cluster names."""
     given = ProducerConfig.parse(settings).bootstrap_servers
     advertised: dict[str, Node] = {}
     for address in given:
@@ -431,9 +411,9 @@ def log_findings(config: ProducerConfig) -> Iterator[Finding]:
     directory = Path(config.log_dir)
     place = next(each for each in (directory.absolute(), *directory.absolute().parents) if os.path.exists(each))
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-        yield Finding(Level.OK, "log", f"{directory} {'is' if place == directory.absolute() else 'can be made'}")
+        yield _ok("log", f"{directory} {'is' if place == directory.absolute() else 'can be made'}")
     else:
-        yield Finding(Level.PROBLEM, "log", f"{place} is not a directory that this user can write to", "check log.dir")
+        yield _problem("log", f"{place} is not a directory that this user can write to", "check log.dir")
 
 
 def _ask(
@@ -441,12 +421,7 @@ def _ask(
 ) -> tuple[Finding, list[Node]]:
     """Connect and log in to a broker, and ask for the cluster's brokers, with the addresses that they advertise.
 
-    Args:
-        settings: the producers'.
-        node: the broker; None for one of ``bootstrap.servers``.
-        timeout_s: seconds.
-        where: the broker's address.
-        advice: what to do if that fails; by default it depends on the error.
+    Without a ``node``, it is one of ``bootstrap.servers``. By default, the advice depends on the error.
     """
     journal = _Journal()
     features: dict[str, int] = {}
@@ -463,12 +438,12 @@ def _ask(
         except KafkaError as error:
             cause = error if journal.last is None else journal.last
             advice = advice or next(text for kind, text in _ADVICE.items() if isinstance(cause, kind))
-            return Finding(Level.PROBLEM, "broker", f"{where}: {type(cause).__name__}: {cause}", advice), []
+            return _problem("broker", f"{where}: {type(cause).__name__}: {cause}", advice), []
     took_ms = (time.monotonic() - began) * 1000
     text = f"{where} let us in and answered after {took_ms:.0f} ms; {len(answer.brokers)} in the cluster"
     version = f"transactions of version {2 if features.get(FEATURE, 0) >= 2 else 1}"
     brokers = [Node(each.node_id, each.host, each.port) for each in answer.brokers]
-    return Finding(Level.OK, "broker", f"{text}, {version}"), brokers
+    return _ok("broker", f"{text}, {version}"), brokers
 
 
 class _Journal(OwnJournal):

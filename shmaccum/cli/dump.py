@@ -51,13 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the records to stdout and problems to stderr.
-
-    Raises:
-        ConfigError: the directory is no log, or the topic or the partition does not exist.
-        CorruptRecordError: something is corrupt; all records before it are printed.
-        KafkaStorageError: something cannot be read; likewise.
-    """
+    """Print the records to stdout and problems to stderr, up to what is corrupt or cannot be read."""
     try:
         partitions = list_partitions(args.directory)
     except OSError as error:

@@ -60,14 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve, write or push the metrics.
-
-    Raises:
-        ApiVersionError: a library is missing.
-        ConfigError: nothing can listen there, or the protocol for OTLP is unknown.
-        SlabError: a name is not legal.
-        OSError: the file cannot be written.
-    """
+    """Serve, write or push the metrics."""
     slabs = [check_name(name) for name in args.slabs] or None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if args.otlp:

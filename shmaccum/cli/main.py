@@ -1,7 +1,8 @@
 """The command line: ``shmaccum COMMAND``, or ``python -m shmaccum COMMAND``.
 
 Each command is a module of this package with ``add_arguments(parser)`` and ``run(args)``; only the requested one is
-imported. Exit status: 0 done, 1 failed, 2 misused (the command line or a setting is wrong), 130 interrupted.
+imported. ``run`` returns the exit status, or raises a ShmaccumError or OSError that says what is wrong. Exit status: 0
+done, 1 failed, 2 misused (the command line or a setting is wrong), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -42,14 +43,7 @@ _HELP_FORMAT: Final = partial(argparse.RawDescriptionHelpFormatter, max_help_pos
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        argv: arguments without the program's name; the process's by default.
-
-    Returns:
-        The exit status.
-    """
+    """Run a command, by default that of the process's arguments; return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Every option of ours before the command ends the program, so the first word is the command.
     command = next((argument for argument in arguments if not argument.startswith("-")), "")

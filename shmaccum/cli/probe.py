@@ -29,11 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the slab's findings, and return the exit status: 0 healthy, 1 not, 2 there is no such slab.
-
-    Raises:
-        SlabError: the slab cannot be read.
-    """
+    """Print the slab's findings; return 0 if it is healthy, 1 if not, 2 if there is no such slab."""
     try:
         slabs = reports_of(args.name)
     except SlabNotFoundError as error:

@@ -56,13 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until stopped.
-
-    Raises:
-        ConfigError: a setting is wrong, or nothing can listen for metrics there.
-        ShmaccumError: it cannot serve.
-        OSError: its log file cannot be written.
-    """
+    """Serve until stopped."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     for handler in logging.getLogger().handlers:
         handler.addFilter(SELDOM)

@@ -31,11 +31,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> dict[str, object]:
-    """Return the given settings on top of ``defaults``.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
+    """Return the given settings on top of ``defaults``. Raises ConfigError: the file cannot be read."""
     given: dict[str, object] = {}
     if args.config == "-":
         try:
@@ -59,10 +55,7 @@ def seconds(text: str) -> float:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse ``HOST:PORT``, ``:PORT`` or ``PORT`` for ``type=`` of an argument; the host is 127.0.0.1 by default.
-
-    An IPv6 address is in brackets.
-    """
+    """Parse ``HOST:PORT``, ``[IPV6]:PORT``, ``:PORT`` or ``PORT`` for ``type=``; the host is 127.0.0.1 by default."""
     host, _, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16) or (":" in bare and bare == host):

@@ -50,11 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the slabs.
-
-    Raises:
-        SlabError: the named slab does not exist, or cannot be read; not with ``--watch``, which waits.
-    """
+    """Show the slabs; with ``--watch``, also wait for one that is named."""
     while True:
         waits = args.name is None or args.watch is not None
         slabs = list(all_reports(args.name) if waits else reports_of(args.name))

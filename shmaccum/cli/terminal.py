@@ -26,12 +26,9 @@ def console() -> Console:
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, left: int = 1) -> Padding:
-    """Return a table, indented by two columns; numbers have thousands separators.
+    """Return a table, indented by two columns; numbers have thousands separators, and None is ``-``.
 
-    Args:
-        headings: one a column.
-        rows: cells; None is shown as ``-``.
-        left: number of text columns at the left; the other columns are numbers, aligned right.
+    ``left`` is the number of text columns at the left; the other columns are numbers, aligned right.
     """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, heading in enumerate(headings):

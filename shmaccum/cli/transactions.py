@@ -71,12 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List transactions, or end some.
-
-    Raises:
-        ConfigError: a setting is wrong.
-        KafkaError: a broker did not answer, or refused.
-    """
+    """List transactions, or end some."""
     config = ProducerConfig.parse(given_settings(args, {"transport": "kafka"}))
     with BrokerClient(config) as client:
         if args.action == "recover":
@@ -108,11 +103,7 @@ def _abort(transactions: Transactions, transactional_id: str, deadline_ms: float
 
 
 def _recover(client: BrokerClient, config: ProducerConfig, prefix: str, log: str) -> int:
-    """End what a writer's dead driver has left.
-
-    Raises:
-        TransactionalIdNotFoundError: there is no such writer.
-    """
+    """End what a writer's dead driver has left. Raises TransactionalIdNotFoundError: there is no such writer."""
     writer = Writer.with_prefix(prefix, client, config, log)
     if writer is None:
         raise TransactionalIdNotFoundError(

@@ -39,11 +39,7 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """Parse the setting's text.
-
-    Raises:
-        ValueError: with what was expected, and nothing of the text.
-    """
+    """Parse the setting's text. Raises ValueError: with what was expected, and nothing of the text."""
     tokens = list(_tokens(text))
     if len(tokens) < 3 or tokens[-1] != _END or tokens[1].text.lower() not in _CONTROL_FLAGS:
         raise ValueError("expected <login module> required <name>=<value> ... and a semicolon at the end")
@@ -118,8 +114,7 @@ _OPTIONS: Final = {
 def settings_of(config: ProducerSettings, text: str) -> dict[str, object]:
     """Return the settings that are equivalent to a ``sasl.jaas.config``, with None for itself.
 
-    Raises:
-        ConfigError: the text is wrong, or does not fit ``sasl.mechanism`` or the other settings.
+    Raises ConfigError: the text is wrong, or does not fit ``sasl.mechanism`` or the other settings.
     """
     try:
         module, options = parse_jaas(text)
@@ -165,12 +160,7 @@ def _kerberos(config: ProducerSettings, options: Mapping[str, str]) -> dict[str,
     With ``useKeyTab`` and ``useTicketCache``, Java tries the cache first. Both belong to the same principal, so only
     the keytab is used.
 
-    Args:
-        config: the other settings.
-        options: of the login module.
-
-    Raises:
-        ConfigError: an option is unknown or unsupported, needs another one, or contradicts a setting.
+    Raises ConfigError: an option is unknown or unsupported, needs another one, or contradicts a setting.
     """
     if unknown := len(set(options) - _OPTIONS):
         raise ConfigError(

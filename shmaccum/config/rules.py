@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from shmaccum._core import COMMIT_COUNT_MASK, MAX_SLOTS, WORD
 from shmaccum.abi import shard_of
 from shmaccum.config.settings import LEAST_SLOT
 from shmaccum.config.valuetypes import AUTO, INT_MAX
@@ -26,21 +27,15 @@ MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
 
 MAX_TRANSACTIONAL_ID: Final = 256
 """``shm.layout.MAX_TRANSACTIONAL_ID``."""
-MOST_SLOTS: Final = (1 << 24) - 1
-"""``core/layout.pxi``: ``MAX_SLOTS``."""
-MOST_RECORDS: Final = (1 << 24) - 1
-"""``core/layout.pxi``: ``COMMIT_COUNT_MASK``."""
 SMALLEST_RECORD: Final = 7
 """Bytes of a record of message format 2 with neither key nor value: the smallest of all formats."""
 CORES_OF_A_SHARD: Final = 8
 """Cores for each shard of ``shmaccum.shards`` auto: docs/performance.md has the model that this comes from."""
-WORD: Final = 8
-"""``core/layout.pxi``: bytes of a word; slots have whole ones."""
 SLOT_SIZE: Final = 16384
 """Bytes of a slot by default: what a batch with one small record takes. It is Kafka's default of ``batch.size``."""
 BATCHES_IN_MEMORY: Final = 16
 """Grown batches that ``buffer.memory`` holds at least, by default."""
-LARGEST_BATCH: Final = SMALLEST_RECORD * MOST_RECORDS
+LARGEST_BATCH: Final = SMALLEST_RECORD * COMMIT_COUNT_MASK
 
 Changes = Mapping[str, object] | None
 """Settings that a rule changes; None if it only checks."""
@@ -146,13 +141,13 @@ def slots_fit_layout(config: ProducerSettings) -> None:
     if config.batch_size > LARGEST_BATCH:
         raise ConfigError(
             f"batch.size = {config.batch_size}: must be at most {LARGEST_BATCH}; the slab counts at most "
-            f"{MOST_RECORDS} records in a batch, and the smallest record takes {SMALLEST_RECORD} bytes"
+            f"{COMMIT_COUNT_MASK} records in a batch, and the smallest record takes {SMALLEST_RECORD} bytes"
         )
-    if config.slab_memory // config.shmaccum_slot_size > MOST_SLOTS:
-        most = MOST_SLOTS * config.shmaccum_slot_size * config.shmaccum_shards
+    if config.slab_memory // config.shmaccum_slot_size > MAX_SLOTS:
+        most = MAX_SLOTS * config.shmaccum_slot_size * config.shmaccum_shards
         raise ConfigError(
             f"buffer.memory = {config.buffer_memory}: must be at most {most} with shmaccum.slot.size "
-            f"{config.shmaccum_slot_size}; a slab has at most {MOST_SLOTS} slots: lower it, or raise shmaccum.slot.size"
+            f"{config.shmaccum_slot_size}; a slab has at most {MAX_SLOTS} slots: lower it, or raise shmaccum.slot.size"
         )
 
 

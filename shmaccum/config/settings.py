@@ -43,6 +43,20 @@ LEAST_SLOT: Final = 1024
 NO_LOG: Final = "none"
 """Instead of a file: write no log."""
 _STORE_TYPE: Final = one_of("PEM", "PKCS12", "JKS", "")
+_GZIP_LEVEL: Final = Validator[int](lambda level: level == -1 or 1 <= level <= 9, "between 1 and 9, or -1")
+_COMPRESSION: Final = one_of("none", "gzip", "snappy", "lz4", "zstd")
+_MECHANISM: Final = one_of("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_PROTOCOL: Final = one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_CALLABLE: Final = matching(
+    r"([A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*)?", "empty, or the dotted name of a callable"
+)
+_FORMAT: Final = matching(
+    r"v[12]|[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?",
+    "a version of Kafka from 0.10 on, such as 0.10.2 or 3.0-IV1, or one of v1, v2",
+)
+_NAME: Final = matching(
+    f"({SLAB_NAME_PATTERN}({SHARD_PATTERN})?)?", f"empty, or {SLAB_NAME_RULE}; '@' and a number choose a shard"
+)
 
 
 class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
@@ -54,20 +68,12 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         Bytes of shared memory for batches, from the first record until they are complete, for all producers of the host
         together. If none is free, `send` waits up to `max.block.ms` for it, first come, first served. The slab's tables
         take memory beside this. At least `batch.size`.""")
-    compression_type = Setting(
-        STRING, "none", Importance.HIGH, Scope.PRODUCER, one_of("none", "gzip", "snappy", "lz4", "zstd")
-    ).says("""
+    compression_type = Setting(STRING, "none", Importance.HIGH, Scope.PRODUCER, _COMPRESSION).says("""
         How batches are compressed; the producer that begins a batch decides. A batch is compressed as a whole, so
         larger batches compress better. The sender compresses batches, on its own threads, up to one a processor.
         Batches of columns and large records are compressed by their producer, and are sent uncompressed if that does
         not make them smaller. `zstd` needs `message.format.version` 0.11 or later.""")
-    compression_gzip_level = Setting(
-        INT,
-        -1,
-        Importance.MEDIUM,
-        Scope.SHARED,
-        Validator(lambda level: level == -1 or 1 <= level <= 9, "between 1 and 9, or -1"),
-    ).says("""
+    compression_gzip_level = Setting(INT, -1, Importance.MEDIUM, Scope.SHARED, _GZIP_LEVEL).says("""
         Level of `compression.type` gzip: 1 is fastest, 9 compresses best; -1 is zlib's default, 6.""")
     compression_lz4_level = Setting(INT, 9, Importance.MEDIUM, Scope.SHARED, between(1, 17)).says("""
         Level of `compression.type` lz4. The default selects LZ4's fast compressor, as in Kafka. Every other level
@@ -215,19 +221,9 @@ class SecuritySettings(Config, group=Group.SECURITY, scope=Scope.SLAB):
     sasl_kerberos_service_name = Setting(STRING, "", Importance.MEDIUM).says("""
         The Kerberos principal that the brokers run as. Required by `sasl.mechanism` GSSAPI. The sender gets its own
         ticket with `sasl.kerberos.keytab`, or from the credential cache of the user.""")
-    sasl_mechanism = Setting(
-        word(str.upper),
-        "GSSAPI",
-        Importance.MEDIUM,
-        valid=one_of("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
-    ).says("""
+    sasl_mechanism = Setting(word(str.upper), "GSSAPI", Importance.MEDIUM, valid=_MECHANISM).says("""
         How the sender authenticates, if `security.protocol` has SASL.""")
-    sasl_oauthbearer_token_provider = Setting(
-        STRING,
-        "",
-        Importance.MEDIUM,
-        valid=matching(r"([A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*)?", "empty, or the dotted name of a callable"),
-    ).says("""
+    sasl_oauthbearer_token_provider = Setting(STRING, "", Importance.MEDIUM, valid=_CALLABLE).says("""
         Dotted name of a callable that returns a token (text). The sender imports it and calls it without arguments for
         every connection, one call at a time, on a background thread. If the call takes longer than
         `socket.connection.setup.timeout.ms`, the login is tried again. Required by `sasl.mechanism` OAUTHBEARER.""")
@@ -238,9 +234,7 @@ class SecuritySettings(Config, group=Group.SECURITY, scope=Scope.SLAB):
         (KIP-48), for `sasl.mechanism` SCRAM. In Java it is `tokenauth=true` in `sasl.jaas.config`.""")
     sasl_username = Setting(STRING, "", Importance.MEDIUM).says("""
         The sender's user name at the brokers. Required by `sasl.mechanism` PLAIN and SCRAM.""")
-    security_protocol = Setting(
-        word(str.upper), "PLAINTEXT", Importance.MEDIUM, valid=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-    ).says("""
+    security_protocol = Setting(word(str.upper), "PLAINTEXT", Importance.MEDIUM, valid=_PROTOCOL).says("""
         Whether connections are encrypted (SSL) and whether the sender logs in (SASL).""")
     ssl_key_password = Setting(optional(PASSWORD), None, Importance.HIGH).says("""
         The password of the private key in `ssl.keystore.location` or `ssl.keystore.key`, if the key is encrypted. In a
@@ -295,16 +289,7 @@ class LogSettings(Config, group=Group.LOG_TRANSPORT):
     flush_ms = Setting(LONG, LONG_MAX, Importance.MEDIUM, Scope.SLAB, at_least(0)).says("""
         Milliseconds after which records written to a partition are synced to disk. By default the operating system
         decides.""")
-    message_format_version = Setting(
-        STRING,
-        "3.0-IV1",
-        Importance.MEDIUM,
-        Scope.SLAB,
-        matching(
-            r"v[12]|[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?",
-            "a version of Kafka from 0.10 on, such as 0.10.2 or 3.0-IV1, or one of v1, v2",
-        ),
-    ).says("""
+    message_format_version = Setting(STRING, "3.0-IV1", Importance.MEDIUM, Scope.SLAB, _FORMAT).says("""
         The format of batches, as a version of Kafka or as its own number: v1 before 0.11, v2 from then on. Only v2 has
         headers, idempotence and zstd.""")
     num_partitions = Setting(INT, 1, Importance.MEDIUM, Scope.SHARED, at_least(1)).says("""
@@ -380,15 +365,7 @@ class SlabSettings(Config, group=Group.SLAB):
     shmaccum_max_transactions = Setting(INT, 64, Importance.LOW, Scope.SLAB, between(1, MAX_LANES)).says("""
         Transactions that the slab has room for at once; each takes 320 bytes of shared memory, and an entry of
         `shmaccum.max.partitions` for every partition that it sends to. One more fails with SlabFullError.""")
-    shmaccum_name = Setting(
-        STRING,
-        "",
-        Importance.MEDIUM,
-        Scope.SLAB,
-        matching(
-            f"({SLAB_NAME_PATTERN}({SHARD_PATTERN})?)?", f"empty, or {SLAB_NAME_RULE}; '@' and a number choose a shard"
-        ),
-    ).says("""
+    shmaccum_name = Setting(STRING, "", Importance.MEDIUM, Scope.SLAB, _NAME).says("""
         Name of the slab. The default is a hash of the settings of scope slab that are not at their defaults, the user
         id and the version of the slab's layout. Producers that agree on these share a slab; others do not. Passwords
         are not in it, because every user of the host can read it. A producer is refused if its settings of scope slab,

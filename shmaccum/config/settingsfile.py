@@ -28,8 +28,7 @@ _BLANKS: Final = " \t\f"
 def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
     """Read a file of settings. Log a warning if it holds passwords and is readable by every user of the host.
 
-    Raises:
-        ConfigError: it cannot be read, or begins as JSON and is not valid JSON.
+    Raises ConfigError: it cannot be read, or begins as JSON and is not valid JSON.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -57,11 +56,7 @@ def is_secret(name: str) -> bool:
 
 
 def parse_settings(text: str, name: str) -> dict[str, object]:
-    """Return the settings in a text; ``name`` names it in errors.
-
-    Raises:
-        ConfigError: it begins as JSON and is not valid JSON.
-    """
+    """Return the settings in a text, by its name in errors. Raises ConfigError: it begins as JSON but is none."""
     if not text.lstrip().startswith("{"):
         return dict(parse_properties(text))
     try:

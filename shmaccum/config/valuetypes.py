@@ -28,11 +28,9 @@ _ADDRESS = re.compile(
 
 
 class ValueType(Generic[T]):
-    """One type of setting.
+    """One type of setting, by Kafka's name for it.
 
-    Args, and attributes:
-        name: Kafka's name for it, as its documentation writes it.
-        parse: turns a value into a ``T``, or raises a ValueError that says what was expected.
+    ``parse`` turns a value into a ``T``, or raises a ValueError that says what was expected.
     """
 
     def __init__(self, name: str, parse: Callable[[object], T]) -> None:
@@ -114,11 +112,7 @@ def _parse_serializer(value: object) -> Any:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``; the host in lower case, an IPv6 address without its brackets.
-
-    Raises:
-        ValueError: it is not of that form.
-    """
+    """Return host and port of ``host:port``, in lower case, without brackets. Raises ValueError: it is no address."""
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 1 << 16:
         raise ValueError(f"expected host:port, with a port from 1 to 65535, not {address!r}")
@@ -203,12 +197,7 @@ ADDRESSES: Final = ValueType("list", _parse_addresses)
 
 
 class Validator(Generic[T_contra]):
-    """A test of a value, and its description.
-
-    Args, and attributes:
-        allows: returns whether a value is allowed.
-        allowed: completes "must be ..."; the documentation shows it too.
-    """
+    """A test of a value, and its description: it completes "must be ..."; the documentation shows it too."""
 
     def __init__(self, allows: Callable[[T_contra], bool], allowed: str) -> None:
         self.allows: Final = allows

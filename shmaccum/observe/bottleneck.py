@@ -56,13 +56,7 @@ def bottleneck(
 ) -> Bottleneck | None:
     """Return the bottleneck of a slab with a running sender; None if nothing waits but for its turn.
 
-    Args:
-        settings: those that all its users agree on.
-        partitions: of the slab.
-        brokers: likewise.
-        used: bytes of its memory that are in use.
-        total: bytes of its memory.
-        waiting_threads: threads that wait for memory.
+    ``settings`` are those that all its users agree on; ``used`` and ``total`` bytes of its memory.
     """
     away = {each.node for each in brokers if each.state is not BrokerState.READY or (each.throttled_ms or 0) > 0}
     sendable = [each for each in partitions if each.queued_batches and not each.muted]

@@ -40,14 +40,10 @@ _COUNTER, _GAUGE, _HISTOGRAM = Kind
 
 
 class Buckets(NamedTuple):
-    """How a histogram of the slab becomes one with fewer buckets.
+    """How a histogram of the slab becomes one with fewer buckets, in another unit.
 
-    Each bucket ends where one of the slab's ends, so its count is exact.
-
-    Attributes:
-        ends: for each bucket, the first bucket of the slab's that is not in it.
-        bounds: for each bucket, its upper bound, as monitoring has it.
-        unit: what a value of 1 in the slab is.
+    Each bucket ends where one of the slab's ends, so its count is exact. ``ends``: the first of the slab's buckets that
+    is not in it; ``bounds``: its upper bound, as monitoring has it.
     """
 
     ends: tuple[int, ...]
@@ -59,9 +55,7 @@ class Buckets(NamedTuple):
 class HistogramValue:
     """A histogram, in the unit of its metric.
 
-    Attributes:
-        counts: by upper bound, how many values are at most that; the last bound is infinite.
-        total: sum of all values.
+    ``counts``: by upper bound, how many values are at most that; the last bound is infinite.
     """
 
     counts: dict[float, int]
@@ -89,17 +83,10 @@ class _Reading(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Metric:
-    """A metric.
+    """A metric; its name is without the suffix ``_total`` of counters, its labels are without ``slab``.
 
-    Attributes:
-        name: without the suffix ``_total`` of counters.
-        kind: what its values do.
-        unit: of its values, by UCUM as OpenTelemetry has it: ``s``, ``By``, ``1`` for a ratio or a flag; or what it
-            counts, in braces. Amounts of a count or of bytes add up over slabs and hosts.
-        labels: names of its labels; without ``slab``.
-        read: returns its series; None if they are not of one report.
-        buckets: of a histogram.
-        help: what it means.
+    The unit is that of UCUM as OpenTelemetry has it: ``s``, ``By``, ``1`` for a ratio or a flag; or what it counts, in
+    braces. Amounts of a count or of bytes add up over slabs and hosts. ``read`` is None if no report has its series.
     """
 
     name: str
@@ -119,9 +106,7 @@ class Metric:
 def series_of(slab: SlabReport, *, by_partition: bool = False) -> dict[Metric, Series]:
     """Return the values of a slab's metrics by their labels, without ``slab``; not of `ERRORS`.
 
-    Args:
-        slab: the slab's report.
-        by_partition: whether the metrics of topics have a series for each partition.
+    ``by_partition``: whether the metrics of topics have a series for each partition.
     """
     partitions: dict[Labels, list[PartitionInfo]] = defaultdict(list)
     for each in (*slab.partitions, *slab.idle_partitions):
@@ -162,12 +147,10 @@ def opentelemetry_name(metric: Metric) -> str:
 
 
 def _buckets(ends: Iterable[int], unit: float | None = None) -> Buckets:
-    """Return buckets that end below these values of the slab.
+    """Return buckets that end below these values of the slab, where some of the slab's buckets begin.
 
-    Args:
-        ends: each must be where one of the slab's buckets begins.
-        unit: of measured values, which were rounded down: below an end, so at most the end. Without one they are whole
-            numbers: below an end is at most the number before it.
+    Measured values have a unit and were rounded down: below an end, so at most the end. The others are whole numbers:
+    below an end is at most the number before it.
     """
     ends = tuple(ends)
     slabs = {least_of(bucket): bucket for bucket in range(HISTOGRAM_BUCKETS)}

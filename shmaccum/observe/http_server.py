@@ -40,15 +40,9 @@ _PAGE: Final = f"""\
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Listens as soon as it is made; serves from `serve_forever`, or from `start` on in a thread.
+    """Listens as soon as it is made, at no other address; serves from `serve_forever`, or from `start` on in a thread.
 
-    Args:
-        host: the address to listen at, and at no other.
-        port: 0 for any free one.
-        collector: of what to serve.
-
-    Raises:
-        ConfigError: nothing can listen there; says why.
+    Port 0 is any free one. Raises ConfigError: nothing can listen there; says why.
     """
 
     daemon_threads = True
@@ -92,7 +86,9 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a client in a thread; end the oldest connection if there are `CLIENTS` already."""
         if not self._places.acquire(blocking=False):
-            self._end_oldest()
+            for oldest in list(self._served)[:1]:
+                with contextlib.suppress(OSError):  # it has just ended
+                    oldest.shutdown(socket.SHUT_RDWR)
             # A shut connection ends its thread's reads and writes at once.
             if not self._places.acquire(timeout=TIMEOUT_S):
                 self.shutdown_request(request)
@@ -110,11 +106,6 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._leave(request)
-
-    def _end_oldest(self) -> None:
-        for oldest in list(self._served)[:1]:
-            with contextlib.suppress(OSError):  # it has just ended
-                oldest.shutdown(socket.SHUT_RDWR)
 
     def _leave(self, request: socket.socket) -> None:
         del self._served[request]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Geometry, Histogram, Partition, Process, Super, Topic
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import KEY_TOPIC_MASK, BrokerState, OfProcess, OfSender, Refusal, column_of
+from shmaccum.shm.processes import counted
 
 if TYPE_CHECKING:
     from shmaccum.shm.broker_table import BrokerInfo
@@ -201,11 +203,7 @@ _OF_TOPIC: Final = {
 
 def process_metrics(words: memoryview, geometry: Geometry, entry: int) -> Metrics:
     """Return the metrics of the process of an entry."""
-    at = geometry.process(entry)
-
-    def counter(word: int) -> int:
-        return max(0, words[at + word] - words[at + Process.BEFORE + word - Process.RECORDS])
-
+    counter = partial(counted, words, geometry.process(entry))
     return {
         "record-append-total": counter(Process.RECORDS),
         "byte-append-total": counter(Process.BYTES),
@@ -227,9 +225,7 @@ def _times(name: str, microseconds: Distribution) -> Metrics:
 class Rates:
     """Totals a second, over the last 30 to 60 seconds, as Kafka computes them by default.
 
-    Args:
-        groups: metrics of now; groups that come later have begun with 0. Until there are older samples, rates are those
-            since this.
+    Until there are older samples, rates are those since the first one. Groups that come later have begun with 0.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -259,9 +255,6 @@ class CallTimes:
     """Nanoseconds that a producer's calls have taken, by Kafka's names (``KafkaProducerMetrics``).
 
     As in Kafka, a call that failed does not count. Threads that make the same call at once can lose a time.
-
-    Args:
-        names: of the calls.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -95,9 +95,7 @@ class Text(NamedTuple):
 def exposition(collector: SlabCollector, accept: str = "") -> Text:
     """Read all slabs, and return their metrics as text.
 
-    Args:
-        collector: of the slabs.
-        accept: the request's header of this name; without one, the text is in Prometheus's own format.
+    ``accept`` is the request's header of this name; without one, the text is in Prometheus's own format.
     """
     encoder, media_type = choose_encoder(accept)
     if not collector.partitions:

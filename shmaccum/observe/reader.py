@@ -25,13 +25,9 @@ _UNREADABLE: Final = ("SlabAbiError", "SlabDamagedError", "SlabPermissionError")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All slabs at one time.
+    """All slabs at one time: the metrics of each that was read, and how many were left out, by the class of the error.
 
-    Attributes:
-        slabs: for each slab that was read, its metrics.
-        unreadable: how many were left out, by the class of the error.
-        seconds: how long it took to read them.
-        partitions: whether the metrics of topics have a series for each partition.
+    ``seconds`` is how long it took to read them; ``partitions`` whether topics have a series for each partition.
     """
 
     slabs: Mapping[str, Mapping[Metric, Series]]
@@ -63,12 +59,10 @@ def labels_of(name: str) -> dict[str, str]:
 
 
 class SlabReader:
-    """Reads the metrics of slabs, again and again. Several threads can read at once.
+    """Reads the metrics of slabs, again and again; by default all of this host. Several threads can read at once.
 
-    Args:
-        slabs: the names of the slabs, where one name stands for all of its shards; by default all of this host. Those
-            of other users count as unreadable, unless this process is root's.
-        partitions: whether the metrics of topics have a series for each partition.
+    A name stands for all of its shards. Slabs of other users count as unreadable, unless this process is root's.
+    ``partitions``: whether the metrics of topics have a series for each partition.
     """
 
     def __init__(self, slabs: Sequence[str] | None = None, *, partitions: bool = False) -> None:

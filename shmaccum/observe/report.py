@@ -13,17 +13,17 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from shmaccum._core import Super
+from shmaccum._core import Geometry, Super
 from shmaccum.abi import VERSION
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.observe.bottleneck import Bottleneck, bottleneck
 from shmaccum.observe.kafka_metrics import slab_metrics
 from shmaccum.observe.wording import role_names
 from shmaccum.shm import names, shared_settings
-from shmaccum.shm.broker_table import BrokerInfo
-from shmaccum.shm.distribution import Distribution
+from shmaccum.shm.broker_table import BrokerInfo, brokers
+from shmaccum.shm.distribution import Distribution, read, read_all
 from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
-from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, SlabView, TopicInfo
+from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, TopicInfo
 from shmaccum.shm.layout import OfProcess, OfSender, Role
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.processes import ProcessInfo
@@ -166,7 +166,7 @@ def report(name: str) -> SlabReport:
         available = words[Super.FREE_SLOTS] * geometry.slot_size
         total = geometry.slot_count * geometry.slot_size
         settings = shared_settings.read(words, words.cast("B"), geometry).fixed
-        sender, brokers = view.sender(), view.brokers()
+        sender, found_brokers = view.sender(), brokers(words, geometry)
         partitions, idle_partitions = view.all_partitions()
         waiting_threads = view.memory_waiters()
         return SlabReport(
@@ -203,15 +203,15 @@ def report(name: str) -> SlabReport:
             idle_partitions=idle_partitions,
             refused_without_topic=words[Super.REFUSALS],
             lanes=view.lanes(),
-            brokers=brokers,
-            distributions=_distributions(view),
+            brokers=found_brokers,
+            distributions=_distributions(words, geometry),
             recovery=Recovery(
                 lock_takeovers=view.lock_takeovers(),
                 rebuilds=words[Super.REBUILDS],
                 reclaimed_slots=words[Super.RECLAIMED_SLOTS],
             ),
             metrics=slab_metrics(words, geometry),
-            bottleneck=bottleneck(settings, partitions, brokers, total - available, total, waiting_threads)
+            bottleneck=bottleneck(settings, partitions, found_brokers, total - available, total, waiting_threads)
             if sender.alive and not sender.stopped
             else None,
         )
@@ -223,15 +223,22 @@ def _waiting_ms(words: memoryview) -> int:
     return max(0, time.monotonic_ns() // 1_000_000 - words[Super.WAITING_SINCE_MS])
 
 
-def _distributions(view: SlabView) -> dict[str, Distribution]:
+def _distributions(words: memoryview, geometry: Geometry) -> dict[str, Distribution]:
+    def of_sender(which: OfSender) -> Distribution:
+        return read(words, geometry.sender_histogram(which))
+
+    def of_processes(which: OfProcess) -> Distribution:
+        """Return the sum over all processes there ever were."""
+        return read_all(words, (geometry.process_histogram(each, which) for each in range(geometry.max_processes)))
+
     return {
-        "queue_time_us": view.sender_distribution(OfSender.QUEUE_TIME),
-        "delivery_time_us": view.sender_distribution(OfSender.DELIVERY_TIME),
-        "memory_wait_us": view.process_distribution(OfProcess.MEMORY_WAIT),
-        "batch_records": view.sender_distribution(OfSender.BATCH_RECORDS),
-        "batch_fill_permille": view.sender_distribution(OfSender.BATCH_FILL),
-        "compression_permille": view.sender_distribution(OfSender.COMPRESSION),
-        "record_size_bytes": view.process_distribution(OfProcess.RECORD_SIZE),
+        "queue_time_us": of_sender(OfSender.QUEUE_TIME),
+        "delivery_time_us": of_sender(OfSender.DELIVERY_TIME),
+        "memory_wait_us": of_processes(OfProcess.MEMORY_WAIT),
+        "batch_records": of_sender(OfSender.BATCH_RECORDS),
+        "batch_fill_permille": of_sender(OfSender.BATCH_FILL),
+        "compression_permille": of_sender(OfSender.COMPRESSION),
+        "record_size_bytes": of_processes(OfProcess.RECORD_SIZE),
     }
 
 
@@ -244,10 +251,7 @@ def user_name(uid: int) -> str | None:
 
 
 def all_reports(name: str | None = None) -> Iterator[SlabReport | UnreadableSlab]:
-    """Read every slab of the host, in order of names, or those that a name stands for; nothing if there are none.
-
-    Yields the reason for each that cannot be read.
-    """
+    """Yield every slab of the host by name, or those that a name stands for; or the reason if one cannot be read."""
     for each in names.slab_names() if name is None else names.slabs_of(name) or [name]:
         try:
             yield report(each)
@@ -277,10 +281,7 @@ def no_such_slab(name: str) -> SlabNotFoundError:
 
 
 def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
-    """Return reports as JSON can hold them: roles and states by their names in lower case.
-
-    The version is that of this command itself.
-    """
+    """Return reports as JSON can hold them, states by their names in lower case; the version is this command's."""
     return {"version": VERSION, "slabs": [_plain(slab) for slab in slabs]}
 
 

@@ -146,7 +146,7 @@ class RecordPath(_core.RecordPath):
             serializers,
             transactions,
             state.slab.pool,
-            accumulator.batches.unused,
+            accumulator.records.unused,
             destinations.map,
         )
 
@@ -315,7 +315,7 @@ class RecordPath(_core.RecordPath):
     def unplaced(self, batch: int) -> None:
         """Forget a batch that was not placed, and free its slot."""
         self._accumulator.pending.contributions.withdraw(batch)
-        self._accumulator.batches.free_unused()
+        self._accumulator.records.free_unused()
 
     def _wake(self, batch_is_full: bool) -> None:
         asleep = self._slab.words[Super.SENDER_ASLEEP]

@@ -2,6 +2,5 @@
 
 Nothing here finds, locks or frees that memory.
 
-Start at `shmaccum.record.format` to write, at `shmaccum.record.reader` to read. Only `shmaccum.record.columns` and its
-callers need pyarrow.
+Start at `shmaccum.record.format`. Only `shmaccum.record.columns` and its callers need pyarrow.
 """

@@ -43,8 +43,7 @@ def record_batch(given: ArrowRows) -> pa.RecordBatch:
 
     It has ``__arrow_c_array__`` or ``__arrow_c_stream__`` (Arrow's PyCapsule interface).
 
-    Raises:
-        SerializationError: it has neither, or its rows cannot be one batch.
+    Raises SerializationError: it has neither, or its rows cannot be one batch.
     """
     if isinstance(given, pa.RecordBatch):
         return given
@@ -66,11 +65,7 @@ def record_batch(given: ArrowRows) -> pa.RecordBatch:
 
 
 def check_binary(name: str, array: pa.Array) -> None:
-    """Refuse an array that is not of a binary or string type, or that is inconsistent.
-
-    Raises:
-        SerializationError: with the name of the column, ``name``.
-    """
+    """Refuse a column that is of no binary or string type, or inconsistent: a SerializationError with its name."""
     if not isinstance(array, pa.Array):
         raise SerializationError(
             f"{name} must be a pyarrow.Array, as each chunk of a column is, not {type(array).__name__}"
@@ -81,13 +76,10 @@ def check_binary(name: str, array: pa.Array) -> None:
 
 
 def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
-    """Refuse an array that is inconsistent.
+    """Refuse an array that is inconsistent, by a SerializationError with its name.
 
     ``all_of_it`` checks every offset, of nested arrays too, because Arrow's kernels follow them without a check.
     Otherwise only the first and the last offset are checked.
-
-    Raises:
-        SerializationError: with the name of the column, ``name``.
     """
     try:
         array.validate(full=all_of_it)
@@ -96,11 +88,7 @@ def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
 
 
 def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
-    """Return an array of any binary or string type as ``large_binary``, without a copy of the data if possible.
-
-    Raises:
-        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
-    """
+    """Return such an array as ``large_binary``, without a copy of the data if possible; raise as `check_binary`."""
     check_binary(name, array)
     if str(array.type) in _VIEW_TYPES and array.null_count:
         array = _without_views_of_nulls(array)
@@ -155,18 +143,11 @@ _OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_str
 class ColumnBodies:
     """The bodies of a column of records, with the other fields of each record that do not depend on its batch.
 
+    Keys and values are arrays of binary or string, of any layout, nulls allowed; None: no record has one. ``headers``
+    is an array of ``list<struct<key: string, value: binary>>``; a null list: none. There is one timestamp for each, or
+    one number for all. ``rows`` is the number of each record in the original column.
+
     A write raises a SerializationError if the columns' memory has changed since.
-
-    Args:
-        fmt: of the records.
-        keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
-        values: the same for the values.
-        headers: array of ``list<struct<key: string, value: binary>>``; a null list: none; None: no record has any.
-        timestamps: of the records, milliseconds since the epoch; or one number for all.
-
-    Attributes:
-        body_sizes, timestamps: bytes and timestamp of each.
-        rows: the number of each record in the original column.
 
     Raises:
         SerializationError: a column is of another type or inconsistent, the columns differ in length, or a header has
@@ -248,11 +229,7 @@ class ColumnBodies:
 
 
 def cells_of(name: str, array: pa.Array) -> _core.Cells:
-    """Return the cells of a column of any binary or string type.
-
-    Raises:
-        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
-    """
+    """Return the cells of a column of any binary or string type; raise as `check_binary`."""
     check_binary(name, array)
     width = _OFFSET_WIDTHS.get(str(array.type))
     if width is None and pa.types.is_fixed_size_binary(array.type):
@@ -264,23 +241,17 @@ def cells_of(name: str, array: pa.Array) -> _core.Cells:
 
 
 def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
-    """Return the most bytes that a record of message format 2 takes in addition to its body.
+    """Return the most bytes that a record of message format 2 takes beside its body, which has ``largest`` at most.
 
-    Args:
-        largest: bytes of the largest body.
-        spread_ms: most milliseconds between a record's timestamp and its batch's base timestamp.
-        offset_max: largest place of a record in its batch.
+    ``spread_ms`` is the most between a record's timestamp and its batch's base timestamp, ``offset_max`` the largest
+    place.
     """
     deltas = 1 + v2.size_of_varint(spread_ms) + v2.size_of_varint(offset_max)
     return deltas + v2.size_of_varint(deltas + largest)
 
 
 def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int64]:
-    """Return the partition of each key as `partition_for_key` does, and `UNKNOWN_PARTITION` for a null.
-
-    Raises:
-        SerializationError: the array is of another type.
-    """
+    """Return partitions as `partition_for_key`, `UNKNOWN_PARTITION` for null; raise as `check_binary`."""
     partitions = np.empty(len(array), np.int64)
     cells_of("keys", array).partitions(partitions, partition_count)
     return partitions
@@ -291,8 +262,7 @@ def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64
 
     There is at least one row. A row can name a partition beyond ``count``.
 
-    Returns:
-        The rows' numbers, group by group; and for each group its partition, begin and end.
+    Returns the rows' numbers, group by group; and for each group its partition, begin and end.
     """
     order, ends = np.empty(len(partitions), np.int64), np.zeros(count, np.int64)
     if _core.group(partitions, order, ends):
@@ -309,8 +279,7 @@ def _header_sections(headers: pa.Array) -> _core.Cells:
 
     The array is as of `ColumnBodies`.
 
-    Raises:
-        SerializationError: it is another array, is inconsistent, or has a header without a name.
+    Raises SerializationError: it is another array, is inconsistent, or has a header without a name.
     """
     kind = headers.type
     entry = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None

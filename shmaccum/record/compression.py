@@ -55,11 +55,7 @@ class CompressionType(enum.IntEnum):
 
     @classmethod
     def for_name(cls, name: str) -> CompressionType:
-        """Return the type with a name as in ``compression.type``.
-
-        Raises:
-            UnsupportedCompressionTypeError: Kafka has no type with that name.
-        """
+        """Return the type of a ``compression.type``. Raises UnsupportedCompressionTypeError: there is none."""
         for compression in cls:
             if str(compression) == name:
                 return compression
@@ -68,11 +64,7 @@ class CompressionType(enum.IntEnum):
 
     @classmethod
     def for_attributes(cls, attributes: int) -> CompressionType:
-        """Return the type in the lowest three bits of a batch's attributes.
-
-        Raises:
-            CorruptRecordError: Kafka has no type with that id.
-        """
+        """Return the type in a batch's attributes. Raises CorruptRecordError: Kafka has no type with that id."""
         try:
             return cls(attributes & COMPRESSION_CODEC_MASK)
         except ValueError:
@@ -88,8 +80,7 @@ def compress(compression: CompressionType, data: BytesLike, magic: int, level: i
 
     ``level`` is as in ``compression.<type>.level``; None for Kafka's default, and for types without levels.
 
-    Raises:
-        UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
+    Raises UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
     """
     if level is None:
         level = DEFAULT_LEVELS.get(compression, 0)
@@ -140,12 +131,9 @@ def _compress_lz4(data: BytesLike) -> bytes:
 def decompress(
     compression: CompressionType, data: BytesLike, magic: int, max_size: int = MAX_DECOMPRESSED_SIZE
 ) -> bytes:
-    """Undo `compress`, or the compression of another client.
+    """Undo `compress`, or the compression of another client; the data can be any bytes.
 
-    The data can be any bytes.
-
-    Raises:
-        CorruptRecordError: ``data`` is invalid, or decompresses to more than ``max_size`` bytes.
+    Raises CorruptRecordError: ``data`` is invalid, or decompresses to more than ``max_size`` bytes.
     """
     try:
         match compression:

@@ -77,8 +77,7 @@ def plain_bytes(what: str, data: BytesLike) -> bytes:
     ``len`` of a memoryview or an array counts items, which need not be bytes. So everything but `bytes` is converted
     here before it is measured. ``what`` is the field's name, for the error.
 
-    Raises:
-        SerializationError: ``data`` is not bytes-like, or a released memoryview.
+    Raises SerializationError: ``data`` is not bytes-like, or a released memoryview.
     """
     try:
         return memoryview(data).tobytes()
@@ -93,8 +92,7 @@ def plain_bytes(what: str, data: BytesLike) -> bytes:
 def header_name(name: object) -> bytes:
     """Return the UTF-8 bytes of a header's name.
 
-    Raises:
-        SerializationError: ``name`` is not a str, or holds a lone surrogate, which UTF-8 cannot express.
+    Raises SerializationError: ``name`` is not a str, or holds a lone surrogate, which UTF-8 cannot express.
     """
     if not isinstance(name, str):
         raise SerializationError(f"a header's name must be a str, not {type(name).__name__}: {name!r:.60}")
@@ -104,8 +102,7 @@ def header_name(name: object) -> bytes:
 def header_value(name: str, value: BytesLike | str) -> bytes:
     """Return the bytes of a header's value; text becomes UTF-8.
 
-    Raises:
-        SerializationError: ``value`` is neither bytes-like nor text, or holds a lone surrogate.
+    Raises SerializationError: ``value`` is neither bytes-like nor text, or holds a lone surrogate.
     """
     return _utf8(f"header {name!r}", value) if isinstance(value, str) else plain_bytes(f"header {name!r}", value)
 
@@ -143,8 +140,7 @@ def whole_entries(buf: memoryview) -> memoryview:
 def entry_end(buf: memoryview, start: int) -> int:
     """Return where the entry that starts at ``start`` ends, in bytes from the start of ``buf``.
 
-    Raises:
-        CorruptRecordError: its size is impossible, or it reaches past the end of ``buf``.
+    Raises CorruptRecordError: its size is impossible, or it reaches past the end of ``buf``.
     """
     if len(buf) - start < LOG_OVERHEAD:
         raise CorruptRecordError(f"{len(buf) - start} bytes at byte {start} are too few for an entry: it is incomplete")

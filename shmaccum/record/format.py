@@ -3,18 +3,30 @@
 A batch is built in place: `RecordFormat.header_size` bytes stay free, the accumulator writes records after them one by
 one, and the sender seals the batch with `RecordFormat.seal`. Sealing never changes the records, and sealing again gives
 the same bytes. So a sender that replaces one that died in between can seal the batch again.
+
+Dump and recovery read by `iter_batches`, which trusts nothing. Whatever the bytes are, the only error is
+`CorruptRecordError`, the number of bytes bounds every loop, and claimed lengths are checked before any allocation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
-from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
+from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError, UnsupportedForMessageFormatError
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import NO_PRODUCER_ID, BatchFields, BatchMemory, BytesLike, Headers
+from shmaccum.record.fields import (
+    MAGIC_OFFSET,
+    NO_PRODUCER_ID,
+    BatchFields,
+    BatchMemory,
+    BytesLike,
+    Headers,
+    Record,
+    entry_end,
+)
 
 
 class RecordFormat:
@@ -58,20 +70,13 @@ class RecordFormat:
         level: int | None = None,
         transactional: bool = False,
     ) -> memoryview:
-        """Write header and checksum of a batch before its first send.
+        """Write header and checksum of a batch, with a record at least, before its first send.
 
-        Args:
-            batch: writable memory: exactly `header_size` free bytes and the records.
-            fields: of the batch; at least one record.
-            compression: of the sealed batch.
-            compressed: whether the records in ``batch`` are already compressed; only if `compresses_ahead`.
-            rest: memory of the records that are not in ``batch``.
-            level: of the compression, None for Kafka's default.
-            transactional: whether it belongs to a transaction.
+        ``batch`` is writable memory: exactly `header_size` free bytes and records, which go on in ``rest``.
+        ``compressed``: they are compressed already; only if `compresses_ahead`. Without a level, it is Kafka's default.
 
-        Returns:
-            ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too. Otherwise,
-            and in format 1 if there is a rest, private memory with the whole batch.
+        Returns ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too.
+        Otherwise, and in format 1 if there is a rest, private memory with the whole batch.
 
         Raises:
             IllegalStateError: the batch is empty, or its offsets do not increase (format 1).
@@ -130,23 +135,16 @@ _FORMATS: Final[dict[int, RecordFormat]] = {magic: RecordFormat(magic) for magic
 
 
 def record_format(magic: int) -> RecordFormat:
-    """Return the message format with that magic.
-
-    Raises:
-        ConfigError: there is no such format, or it is 0, without timestamps: Kafka's before 0.10.
-    """
+    """Return the format of a magic. Raises ConfigError: there is none, or it is 0, Kafka's before 0.10."""
     if magic not in _FORMATS:
         raise ConfigError(f"there is no message format {magic}: use 1 or 2")
     return _FORMATS[magic]
 
 
 def message_format_magic(version: str) -> int:
-    """Return the magic of a ``message.format.version`` (``MetadataVersion.highestSupportedRecordVersion``).
+    """Return the magic of a ``message.format.version``: of Kafka, such as "3.0-IV1", or of a format, such as "v2".
 
-    It is a version of Kafka, "0.10.2" or "3.0-IV1", or a format by its own name: "v1", "v2".
-
-    Raises:
-        ConfigError: it is neither.
+    ``MetadataVersion.highestSupportedRecordVersion``. Raises ConfigError: it is neither.
     """
     if version in ("v1", "v2"):
         return int(version[1])
@@ -158,3 +156,81 @@ def message_format_magic(version: str) -> int:
             f"message.format.version is {version!r}: it must be a version of Kafka, from 0.10 on, as 3.0, or v1 or v2"
         )
     return v2.MAGIC if release >= (0, 11) else legacy.MAGIC
+
+
+Batch: TypeAlias = v2.DefaultBatch | legacy.LegacyBatch
+"""A stored batch, or one outer message of format 1."""
+
+
+def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
+    """Yield the batches of a log, of any format. Records are decoded only on request.
+
+    The bytes are not copied. With ``check_crc``, a batch whose checksum is wrong is refused; otherwise ask `is_valid`.
+
+    Raises CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.
+    """
+    view = memoryview(buf)
+    start = 0
+    while start < len(view):
+        end = entry_end(view, start)
+        entry = view[start:end]
+        magic = entry[MAGIC_OFFSET]
+        if magic not in _FORMATS:
+            raise CorruptRecordError(f"the entry at byte {start} has magic {magic}; this package reads 1 and 2")
+        batch = v2.DefaultBatch(entry, start) if magic == v2.MAGIC else legacy.LegacyBatch(entry, start)
+        if check_crc and not batch.is_valid():
+            raise CorruptRecordError(f"the batch at byte {start} is corrupt: its checksum is not {batch.crc:#010x}")
+        yield batch
+        start = end
+
+
+# --- splitting (``ProducerBatch.split``) --------------------------------------------------------------
+
+
+class BatchPart(NamedTuple):
+    """A part of a split batch: some records as an unsealed batch, as the accumulator leaves it in a slot."""
+
+    memory: memoryview
+    """Private and writable: `RecordFormat.header_size` free bytes and the records, not compressed."""
+    fields: BatchFields
+    """Without its producer's."""
+
+
+def read_records(
+    record_format: RecordFormat,
+    batch: memoryview,
+    fields: BatchFields,
+    compression: CompressionType = CompressionType.NONE,
+) -> list[Record]:
+    """Return the records of an unsealed batch, without changing it.
+
+    The batch is exactly `RecordFormat.header_size` free bytes and the records, compressed as given.
+
+    Raises CorruptRecordError: the records are invalid.
+    """
+    is_compressed = compression is not CompressionType.NONE
+    sealed = record_format.seal(memoryview(bytearray(batch)), fields, compression, compressed=is_compressed)
+    # No check: `seal` has just computed the checksum.
+    return [record for entry in iter_batches(sealed, check_crc=False) for record in entry.records()]
+
+
+def write_part(record_format: RecordFormat, records: Sequence[Record], max_size: int | None = None) -> BatchPart:
+    """Write the first of some records as a part of a split batch: as many as fit, but at least one.
+
+    ``max_size`` is the most bytes of the batch, unless one record takes more; None for all records.
+    """
+    base_timestamp = records[0].timestamp
+    parts = [bytes(record_format.header_size)]
+    size = len(parts[0])
+    count = 0
+    for record in records:
+        body = record_format.encode_body(record.key, record.value, record.headers)
+        encoded = record_format.encode_record(count, record.timestamp, base_timestamp, body)
+        size += len(encoded)
+        if count and max_size is not None and size > max_size:
+            break
+        parts.append(encoded)
+        count += 1
+    max_timestamp = max(record.timestamp for record in records[:count])
+    fields = BatchFields(count, base_timestamp, max_timestamp)
+    return BatchPart(memoryview(bytearray(b"".join(parts))), fields)

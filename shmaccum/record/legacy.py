@@ -50,11 +50,7 @@ _NULL: Final = _SIZE.pack(-1)
 
 
 def encode_body(key: BytesLike | None, value: BytesLike | None) -> bytes:
-    """Return the part of a message that does not depend on its place in the set: sizes, key and value.
-
-    Raises:
-        SerializationError: key or value is not bytes-like.
-    """
+    """Return a message's sizes, key and value, without its place. Raises SerializationError: one is not bytes-like."""
     return _encode_nullable("key", key) + _encode_nullable("value", value)
 
 
@@ -66,10 +62,7 @@ def _encode_nullable(what: str, data: BytesLike | None) -> bytes:
 
 
 def encode_record(offset: int, timestamp: int, body: bytes, attributes: int = 0) -> bytes:
-    """Return one complete message.
-
-    ``offset`` is the place of the message in its set, from 0; ``attributes`` the compression id of a wrapper.
-    """
+    """Return one message, at a place in its set, from 0; ``attributes`` is the compression id of a wrapper."""
     head = _MAGIC_TO_TIMESTAMP.pack(MAGIC, attributes, timestamp)
     crc = zlib.crc32(body, zlib.crc32(head))
     return _UP_TO_CRC.pack(offset, BODY_OFFSET + len(body) - LOG_OVERHEAD, crc) + head + body
@@ -90,11 +83,7 @@ def compressed_set(
 
 
 def check_offsets(messages: memoryview, record_count: int) -> None:
-    """Check that offsets increase, as ``MemoryRecordsBuilder`` does at each append.
-
-    Raises:
-        IllegalStateError: they do not, or the set is not ``record_count`` messages.
-    """
+    """Check that offsets increase, as Kafka does. Raises IllegalStateError: they do not, or the count differs."""
     previous = -1
     count = 0
     for start, _ in message_spans(messages):
@@ -110,11 +99,7 @@ def check_offsets(messages: memoryview, record_count: int) -> None:
 
 
 def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> None:
-    """Give each message of a sealed set its offset in the log, from ``base_offset``.
-
-    Raises:
-        IllegalStateError: the set is not ``record_count`` messages with increasing offsets.
-    """
+    """Give each message of a sealed set its offset in the log, from ``base_offset``; raise as `check_offsets`."""
     compression = CompressionType.for_attributes(buf[ATTRIBUTES_OFFSET])
     if compression is not CompressionType.NONE:
         _OFFSET.pack_into(buf, 0, base_offset + record_count - 1)
@@ -125,11 +110,7 @@ def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> Non
 
 
 def message_spans(messages: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield where each message of an uncompressed set starts and ends, in bytes.
-
-    Raises:
-        CorruptRecordError: a message's size is impossible, or it reaches past the end.
-    """
+    """Yield where each message of an uncompressed set starts and ends. Raises CorruptRecordError: a size is wrong."""
     start = 0
     while start < len(messages):
         end = entry_end(messages, start)
@@ -143,8 +124,7 @@ class LegacyBatch:
     A wrapper does not store its first offset and its number of records: reading them decompresses it, and raises a
     CorruptRecordError if that fails. ``buf`` is exactly the message, ``position`` its place in the input.
 
-    Raises:
-        CorruptRecordError: there are too few bytes.
+    Raises CorruptRecordError: there are too few bytes.
     """
 
     def __init__(self, buf: memoryview, position: int) -> None:

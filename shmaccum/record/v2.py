@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from shmaccum._core import crc32c_of, v2_headers
@@ -56,8 +57,7 @@ _BASE_OFFSET: Final = struct.Struct(">q")
 def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
     """Return the part of a record that does not depend on its place in a batch.
 
-    Raises:
-        SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
+    Raises SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
     """
     return _field("key", key) + _field("value", value) + (_encode_headers(headers) if headers else b"\0")
 
@@ -133,28 +133,18 @@ NULL: Final = b"\x01"
 _MAX_BITS: Final = 64
 
 
-class _Varints(dict[int, bytes]):
-    """Encoded numbers. Those of the sizes and deltas of most records are kept: encoding takes five times as long."""
-
-    def __missing__(self, n: int) -> bytes:
-        rest = (n << 1) ^ (n >> _MAX_BITS)
-        if rest >> _MAX_BITS:
-            raise OverflowError(f"{n} does not fit the 64 bits of a varint")
-        encoded = bytearray()
-        while rest > 0x7F:
-            encoded.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        encoded.append(rest)
-        if 0 <= n < _MOST:
-            self[n] = bytes(encoded)
-        return bytes(encoded)
-
-
-_MOST: Final = 8192
-_VARINTS: Final = _Varints()
-
-encode_varint: Final = _VARINTS.__getitem__
-"""Returns the one to ten bytes of a signed 64-bit number. Raises OverflowError if it needs more than 64 bits."""
+@lru_cache(maxsize=8192)  # sizes and deltas repeat, and encoding takes five times as long
+def encode_varint(n: int) -> bytes:
+    """Return the one to ten bytes of a signed 64-bit number. Raises OverflowError if it needs more than 64 bits."""
+    rest = (n << 1) ^ (n >> _MAX_BITS)
+    if rest >> _MAX_BITS:
+        raise OverflowError(f"{n} does not fit the 64 bits of a varint")
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
 
 
 def size_of_varint(n: int) -> int:
@@ -165,11 +155,9 @@ def size_of_varint(n: int) -> int:
 def decode_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
     """Read the number at ``pos``.
 
-    Returns:
-        The number, and the position of the byte after it.
+    Returns the number, and the position of the byte after it.
 
-    Raises:
-        CorruptRecordError: it runs past the end of ``buf`` or needs more than 64 bits.
+    Raises CorruptRecordError: it runs past the end of ``buf`` or needs more than 64 bits.
     """
     start = pos
     zigzag = shift = 0
@@ -203,8 +191,7 @@ class DefaultBatch:
     milliseconds since the epoch; ids and numbers of the producer are -1 if the batch is not idempotent. ``buf`` is
     exactly the batch, ``position`` its place in the input.
 
-    Raises:
-        CorruptRecordError: there are too few bytes for a header.
+    Raises CorruptRecordError: there are too few bytes for a header.
     """
 
     base_offset: int
@@ -257,8 +244,7 @@ class DefaultBatch:
     def records(self) -> Iterator[Record]:
         """Yield the records, decoded one by one; the section is decompressed as a whole.
 
-        Raises:
-            CorruptRecordError: they are inconsistent, or decompress to more than `MAX_DECOMPRESSED_SIZE` bytes.
+        Raises CorruptRecordError: they are inconsistent, or decompress to more than `MAX_DECOMPRESSED_SIZE` bytes.
         """
         if self.record_count == 0:
             return  # a batch emptied by compaction has no section, compressed or not

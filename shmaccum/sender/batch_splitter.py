@@ -29,7 +29,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, RecordTooLargeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields
-from shmaccum.record.split import BatchPart, read_records, write_part
+from shmaccum.record.format import BatchPart, read_records, write_part
 
 if TYPE_CHECKING:
     from shmaccum.record.fields import Record

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings import NO_LOG
 from shmaccum.errors import ConfigError, SenderError, SlabError
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 from shmaccum.shm.names import slab_names
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -121,10 +121,7 @@ class _NamedFile(_RotatingFile):
 
 
 def default_directory() -> str:
-    """Return the directory of the default logs, by the XDG base directory specification.
-
-    Raises RuntimeError: the user has no home.
-    """
+    """Return the directory of the default logs, by the XDG specification. Raises RuntimeError: the user has no home."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         home = os.path.expanduser("~")
@@ -135,10 +132,7 @@ def default_directory() -> str:
 
 
 def log_path(config: ProducerConfig) -> str:
-    """Return the log file of a sender with these settings; empty for none.
-
-    Raises RuntimeError: the user has no home.
-    """
+    """Return a sender's log file with these settings; empty for none. Raises RuntimeError: the user has no home."""
     named = config.sender_log_file
     if named:
         return "" if named == NO_LOG else named
@@ -146,10 +140,7 @@ def log_path(config: ProducerConfig) -> str:
 
 
 def begin_log(config: ProducerConfig) -> str:
-    """Send this process's log messages to the file that the settings name.
-
-    Returns:
-        The file; or "none", and why.
+    """Send this process's log messages to the file of the settings; return that, or "none" and why.
 
     Raises:
         ConfigError: this user cannot write to the file of ``sender.log.file``, or it is not a regular file.

@@ -116,10 +116,7 @@ os.register_at_fork(
 
 
 def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
-    """Return the transport that ``transport`` names, not started yet.
-
-    Raises ApiVersionError: a library that it needs is missing.
-    """
+    """Return the transport that ``transport`` names, not started. Raises ApiVersionError: a library is missing."""
     # Imported here, as the sender below: producers import this module and need neither.
     if config.transport == "kafka":
         from shmaccum.sender.kafka.kafka_transport import KafkaTransport
@@ -144,12 +141,10 @@ def serve(
 ) -> None:
     """Run the sender of the slab for these settings, until a signal stops it or it is no longer needed.
 
-    Args:
-        config: The settings.
-        on_serving: Called each time that this process serves, once it is ready and handles signals.
-        log: Where this process's log is, for ``shmaccum status`` and errors.
-        supervised: Whether to wait for the role if another process has it, and to keep it. An unsupervised sender
-            hands the role over to a supervised one. It uses the shared settings it finds: its starter's can be old.
+    ``on_serving`` is called each time that this process serves, once it is ready and handles signals. ``log`` is where
+    this process's log is, for ``shmaccum status`` and errors. A supervised sender waits for the role if another process
+    has it, and keeps it. An unsupervised one hands it over, and uses the shared settings it finds: its starter's can be
+    old.
 
     Raises:
         SenderExistsError: the slab has a sender, and this one is not supervised.
@@ -251,8 +246,7 @@ def _serve_once(
 class _StopSignals:
     """Stops the sender on SIGTERM, SIGINT, and SIGHUP unless it is ignored.
 
-    Attributes:
-        received: numbers of the signals that were a request, also of those before there was a sender to stop.
+    ``received``: numbers of the signals that were a request, also of those before there was a sender to stop.
     """
 
     def __init__(self) -> None:
@@ -386,11 +380,6 @@ def _ask(process: subprocess.Popen[str], request: str) -> str:
         return next(answers, "")
 
 
-def started(config_json: str) -> None:
-    """Refuse to serve a program that still runs version 0.1.0, which calls this function."""
-    started_by({"abi": 5, "version": "0.1.0", "config": config_json})
-
-
 def started_by(request: Mapping[str, Any]) -> None:
     """Run as the sender that a producer started; answer on standard output whether it serves, or why not."""
 
@@ -432,10 +421,7 @@ def started_by(request: Mapping[str, Any]) -> None:
 
 
 def _check_version(request: Mapping[str, Any]) -> None:
-    """Check that this code lays slabs out as the starter's does.
-
-    Raises SenderError: it does not; says how to deliver the records.
-    """
+    """Check that both codes lay slabs out alike. Raises SenderError: they do not; says how to deliver the records."""
     version, abi = request["version"], request["abi"]
     if abi == ABI_VERSION:
         return

@@ -26,11 +26,8 @@ logger = logging.getLogger(__name__)
 class ResponseHandler:
     """Tracks the batches in flight, and completes, reenqueues or fails them by their answers.
 
-    Args:
-        mutes: whether a partition waits for the answer to its last batch, which keeps order without sequence numbers.
-
-    Attributes:
-        in_flight: number of batches without an answer.
+    ``mutes``: whether a partition waits for the answer to its last batch, which keeps order without sequence numbers.
+    ``in_flight``: number of batches without an answer.
     """
 
     def __init__(
@@ -40,7 +37,6 @@ class ResponseHandler:
         self._accumulator = accumulator
         self._sequences = accumulator.sequences
         self._doubt = accumulator.doubt
-        self._limits = accumulator.limits
         self._words = slab.words
         self._incidents = slab.incidents
         self._counts = accumulator.counts
@@ -141,10 +137,10 @@ class ResponseHandler:
 
     def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
         """Return whether to send a batch again; one with a sequence number also if that number is out of order."""
-        if response.error is None or batch.attempts >= self._limits.retries(batch):
+        if response.error is None or batch.attempts >= batch.retries:
             return False
         may_succeed = response.error.retriable or (_is_out_of_order(response) and response.batch.base_sequence >= 0)
-        return may_succeed and batch.created_ms + self._limits.timeout_ms(batch) > now_ms
+        return may_succeed and batch.created_ms + batch.timeout_ms > now_ms
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
         if _is_out_of_order(response) and self._doubt.suspend(batch):

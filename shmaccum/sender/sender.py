@@ -56,12 +56,8 @@ longer to place a batch."""
 class Sender:
     """Drains one slab into one transport. One thread runs it; any thread can call `stop`.
 
-    Args:
-        config: The settings; the slab's values replace those of scope shared.
-        gives_way: Whether to hand the role over to a supervised sender that waits for it.
-
-    Attributes:
-        has_handed_over: Whether it left for that reason.
+    The slab's values replace the settings of scope shared. ``gives_way``: whether to hand the role over to a supervised
+    sender that waits for it; ``has_handed_over``: whether it left for that reason.
     """
 
     def __init__(
@@ -295,10 +291,7 @@ class Sender:
         return self._sleep.is_over()
 
     def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> float:
-        """Note since when no event of this sender can make a batch ready: then damage keeps back what is left.
-
-        Return how long to sleep at most.
-        """
+        """Note since when no event can make a batch ready: damage keeps back what is left. Return the longest sleep."""
         nodes, delay_ms, unknown = result
         if nodes or unknown or delay_ms < FOREVER_MS or self._responses.in_flight or self._sequences.need_producer_id:
             self._blocked_since_ms = None
@@ -310,10 +303,7 @@ class Sender:
         return self._blocked_since_ms is not None and now_ms - self._blocked_since_ms >= _BLOCKED_MS
 
     def _report_undelivered(self) -> None:
-        """Log what this sender leaves undelivered.
-
-        Raises SlabDamagedError: a word has an impossible value; names it.
-        """
+        """Log what this sender leaves undelivered. Raises SlabDamagedError: a word has an impossible value."""
         batches, records = self._slab.undelivered()
         if not batches:
             return

@@ -67,10 +67,7 @@ class TopicRequests:
         return bool(self._waiting)
 
     def _store(self, cluster: Cluster) -> None:
-        """Store what is new of topics, and the answers that producers wait for.
-
-        Raises LockTimeoutError: as `Deferral.section`.
-        """
+        """Store news of topics, and answers that producers wait for. Raises LockTimeoutError: as `Deferral.section`."""
         changed = cluster.changed_since(self._cluster)
         answered = {name for name in self._waiting if name not in cluster.pending}
         updates = []

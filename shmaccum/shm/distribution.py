@@ -6,7 +6,7 @@ as those of all processes, and subtracted, for the time between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_PARTS, Histogram
@@ -41,10 +41,7 @@ class Distribution(NamedTuple):
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> int:
-        """Return the largest value of the bucket that holds a percentile; 0 without values.
-
-        99 is the value that 99 of 100 do not exceed.
-        """
+        """Return the largest value of the bucket that holds a percentile, such as 99; 0 without values."""
         number = self.count
         rank = max(1, -int(-number * percent // 100))
         for bucket, each in enumerate(self.counts):
@@ -52,12 +49,6 @@ class Distribution(NamedTuple):
             if each and rank <= 0:
                 return min(least_of(bucket + 1) - 1, self.largest) if bucket < _LAST else self.largest
         return 0
-
-    def buckets(self) -> Iterator[tuple[int, int]]:
-        """Yield, for each bucket that is not empty, the largest value that it counts, and its count."""
-        for bucket, each in enumerate(self.counts):
-            if each:
-                yield (least_of(bucket + 1) - 1 if bucket < _LAST else max(self.largest, least_of(bucket))), each
 
     def __add__(self, other: Distribution) -> Distribution:  # type: ignore[override]
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
@@ -75,9 +66,7 @@ def read(words: memoryview, at: int) -> Distribution:
     return Distribution(tuple(values[Histogram.BUCKETS :]), values[Histogram.TOTAL], values[Histogram.LARGEST])
 
 
-def read_all(words: memoryview, places: Sequence[int]) -> Distribution:
+def read_all(words: memoryview, places: Iterable[int]) -> Distribution:
     """Read histograms and return their sum."""
-    return sum(
-        (read(words, at) for at in places if words[at + Histogram.TOTAL] or words[at + Histogram.BUCKETS]),
-        Distribution(),
-    )
+    counted = (at for at in places if words[at + Histogram.TOTAL] or words[at + Histogram.BUCKETS])
+    return sum((read(words, at) for at in counted), Distribution())

@@ -1,6 +1,9 @@
-"""Opens the files and semaphores of a slab safely, and guards their descriptors.
+"""Opens files where other users can make some, and the semaphores of a slab; guards their descriptors.
 
 Any user can create any name in /dev/shm. So an open follows no links, and checks owner, mode, type and link count.
+`open_regular` is for logs, in any directory: with a link that another user planted there, the sender would write to, or
+truncate, any file of its user. A FIFO would block it for ever, and the other user could change a file of theirs while
+we use it. Directories in the path can be links: those are the administrator's.
 
 A program can close our descriptors: a daemon closes all that it does not know, and the kernel reuses their numbers. So
 call `Descriptor.is_ours` before each use that changes the file, or needs an answer of our own file. The check is one
@@ -27,6 +30,10 @@ _NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.
 NAME_ATTEMPTS: Final = 4
 """Private names to try. No other user can guess one: a used name is what a death left."""
 _KINDS: Final = {stat.S_IFREG: "regular file", stat.S_IFIFO: "FIFO"}
+_NOT_REGULAR: Final = {
+    errno.ELOOP: "it is a symbolic link, and shmaccum follows none here",
+    errno.ENXIO: "it is no regular file",  # a FIFO without a reader, or a socket
+}
 
 
 def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IFREG) -> int:
@@ -58,23 +65,14 @@ def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IF
 
 
 def check_own(path: str) -> os.stat_result:
-    """Check a regular file that a library will open by its name; return its status.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        SlabPermissionError: as `open_own`.
-    """
+    """Check a regular file that a library will open by its name; return its status, and raise as `open_own`."""
     status = os.lstat(path)
     check_status(path, status)
     return status
 
 
 def check_status(path: str, status: os.stat_result, *, look: bool = False, kind: int = stat.S_IFREG) -> None:
-    """Check that a file belongs to this user alone, has one link and the given type.
-
-    Raises:
-        SlabPermissionError: as `open_own`.
-    """
+    """Check that a file is this user's alone, with one link and the given type; raise as `open_own`."""
     is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
     # A file with no link was removed while we opened it: allowed.
     if not is_ours or status.st_mode & 0o077 or stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
@@ -124,6 +122,42 @@ def _user(uid: int) -> str:
         return f"user {pwd.getpwuid(uid).pw_name} (user id {uid})"
     except (KeyError, OverflowError):
         return f"user id {uid}"
+
+
+def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, any_owner: bool = False) -> int:
+    """Open a regular file of this user and return its descriptor; never wait, follow no link.
+
+    ``flags`` are as `os.open` takes them; ``O_TRUNC`` truncates the file only after all checks. ``mode``: of a file
+    that ``O_CREAT`` makes, less the umask. ``any_owner``: the caller only reads the file, and does not trust it.
+
+    Raises:
+        PermissionError: it is no regular file, or another user's; its ``strerror`` says which.
+        OSError: it cannot be opened, or is a directory.
+    """
+    try:
+        descriptor = os.open(path, flags & ~os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    except OSError as error:
+        if error.errno in _NOT_REGULAR:
+            raise _refusal(path, _NOT_REGULAR[error.errno]) from None
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise _refusal(path, f"it is no regular file but {stat.filemode(status.st_mode)}")
+        if status.st_uid != os.geteuid() and not any_owner:
+            raise _refusal(path, f"it belongs to user id {status.st_uid}, and this process to user id {os.geteuid()}")
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refusal(path: str | os.PathLike[str], reason: str) -> PermissionError:
+    return PermissionError(errno.EPERM, reason, os.fspath(path))
 
 
 class Descriptor:

@@ -92,15 +92,10 @@ class Incidents:
         partition: int | None = None,
         node: int | None = None,
     ) -> int:
-        """Note an incident; return its number.
+        """Note an incident; return its number. The text is escaped and cut here.
 
-        Args:
-            error: its class.
-            text: its message; escaped and cut here.
-            lasts: whether it lasts until `end`.
-            since_ms: wall-clock milliseconds when it began, if not now.
-            partition: entry of the partition that it is about, if any.
-            node: id of the broker that it is about, if any.
+        It lasts until `end` if ``lasts``. It began at ``since_ms``, in wall-clock milliseconds, if not now. It is about
+        the entry of a partition, or the id of a broker, if any.
         """
         words, now_ms = self._words, _now_ms()
         text = printable(text)

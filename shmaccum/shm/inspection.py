@@ -10,25 +10,10 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum import _core
-from shmaccum._core import (
-    LOCK_COUNT,
-    WORD,
-    Geometry,
-    Lane,
-    Lock,
-    Partition,
-    Process,
-    Slot,
-    Super,
-    Topic,
-    Waiter,
-    undelivered,
-)
+from shmaccum._core import WORD, Geometry, Lane, Partition, Process, Slot, Super, Topic
 from shmaccum.errors import KafkaError
 from shmaccum.later import np
-from shmaccum.shm import broker_table, distribution, validation
-from shmaccum.shm.broker_table import BrokerInfo
-from shmaccum.shm.distribution import Distribution
+from shmaccum.shm import validation
 from shmaccum.shm.layout import (
     HOLDER_INCARNATION,
     KEY_NUMBER_MASK,
@@ -36,8 +21,6 @@ from shmaccum.shm.layout import (
     MAX_SLEEP_MS,
     MAX_TRANSACTIONAL_ID,
     PROGRESS_MASK,
-    OfProcess,
-    OfSender,
     Refusal,
     Role,
     SlotState,
@@ -223,25 +206,8 @@ class SlabView:
         entries = (self._processes.info(entry) for entry in self._processes.in_use())
         return sum(each.alive and Role.PRODUCER in each.roles for each in entries)
 
-    def sender_distribution(self, which: OfSender) -> Distribution:
-        """Read a histogram of the sender."""
-        return distribution.read(self.words, self.geometry.sender_histogram(which))
-
-    def process_distribution(self, which: OfProcess, entry: int | None = None) -> Distribution:
-        """Read a histogram of a process entry; without one, the sum over all processes there ever were."""
-        entries = range(self.geometry.max_processes) if entry is None else (entry,)
-        return distribution.read_all(self.words, [self.geometry.process_histogram(each, which) for each in entries])
-
-    def brokers(self) -> list[BrokerInfo]:
-        """Read the broker table, by id."""
-        return broker_table.brokers(self.words, self.geometry)
-
     def topics(self) -> list[TopicInfo]:
-        """Read the topic table, in its order.
-
-        Raises:
-            SlabDamagedError: it, or the partition table, is damaged.
-        """
+        """Read the topic table, in its order. Raises SlabDamagedError: it, or the partition table, is damaged."""
         words = self.words
         validation.check_tables(self.name, words, self.geometry)
         topics = []
@@ -307,8 +273,7 @@ class SlabView:
 
         The second list has the entries of lanes that no process holds, while they have no batch.
 
-        Raises:
-            SlabDamagedError: the tables, or the slot headers, are damaged.
+        Raises SlabDamagedError: the tables, or the slot headers, are damaged.
         """
         headers = self._headers()
         words = self.words
@@ -364,14 +329,10 @@ class SlabView:
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
-        return undelivered(self.words, self.geometry)
+        return _core.undelivered(self.words, self.geometry)
 
     def memory_waiters(self) -> int:
-        """Return how many threads, of all processes, wait for memory.
-
-        Raises:
-            SlabDamagedError: the ends of the waiter queue are damaged.
-        """
+        """Return how many threads wait for memory. Raises SlabDamagedError: the waiter queue is damaged."""
         words, cells_at = self.words, self.geometry.waiter(0)
         before, tail, head = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL], words[Super.WAITER_HEAD]
         head = min(head, tail)  # it can have moved; when the tail was read, it was between the two reads of it
@@ -379,11 +340,11 @@ class SlabView:
             raise validation.damaged(
                 self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_core.WAITERS}"
             )
-        return sum(words[cells_at + ticket % _core.WAITERS * Waiter.length] != 0 for ticket in range(head, tail))
+        return sum(words[cells_at + ticket % _core.WAITERS * _core.Waiter.length] != 0 for ticket in range(head, tail))
 
     def lock_takeovers(self) -> int:
         """Return the number of takeovers from dead holders, over all locks."""
-        return sum(self.words[self.geometry.lock(number) + Lock.TAKEOVERS] for number in range(LOCK_COUNT))
+        return sum(self.words[self.geometry.lock(number) + _core.Lock.TAKEOVERS] for number in range(_core.LOCK_COUNT))
 
     def _headers(self) -> Words:
         """Return a copy of the slot headers, one row of words for each slot."""

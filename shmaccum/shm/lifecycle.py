@@ -107,9 +107,8 @@ def detach(slab: Slab, ticket: list[None] | None = None) -> None:
     Once it has begun, it finishes despite an interrupt, and raises that afterwards. ``ticket`` holds an item until the
     attach is undone, so that a caller can repeat this after an interrupt.
 
-    Raises:
-        LockTimeoutError: a process stopped while attaching or detaching; names it. We have left, but if we were the
-            last, the slab's files stay for the next process.
+    Raises LockTimeoutError: a process stopped while attaching or detaching; names it. We have left, but if we were the
+    last, the slab's files stay for the next process.
     """
     ticket = [None] if ticket is None else ticket
     try:
@@ -173,9 +172,7 @@ def attached_slabs() -> Iterator[Collection[str]]:
 
 @contextlib.contextmanager
 def look(name: str) -> Iterator[SlabView]:
-    """Inspect a slab without becoming a user: no process entry, no lock, no write.
-
-    Root can inspect every user's.
+    """Inspect a slab without becoming a user: no process entry, no lock, no write. Root can inspect every user's.
 
     Keep the block short: meanwhile no other thread of this process can attach or detach. If one could, closing our
     descriptor of the lock file would drop the record locks that it has just taken.
@@ -207,12 +204,9 @@ def look(name: str) -> Iterator[SlabView]:
 
 
 def destroy(name: str, *, force: bool = False) -> int:
-    """Remove a slab without living users. Root can remove every user's.
+    """Remove a slab without living users; return how many records were lost, 0 if that is unknown.
 
-    ``force`` removes it even if it holds undelivered records, which are then lost.
-
-    Returns:
-        How many records were lost; 0 if that is unknown.
+    ``force`` removes it even if it holds undelivered records. Root can remove every user's.
 
     Raises:
         SlabNotFoundError: there is nothing of that name.
@@ -283,8 +277,7 @@ def _not_there(name: str) -> SlabError:
 def _users(name: str, lock_file: LockFile, *, force: bool) -> tuple[list[int], int]:
     """Return the pids of a slab's living users, and how many records it holds.
 
-    Raises:
-        SlabInUseError: it has no users, its records cannot be counted, and ``force`` is not given.
+    Raises SlabInUseError: it has no users, its records cannot be counted, and ``force`` is not given.
     """
     try:
         segment = Segment.open(name, look=True)

@@ -46,8 +46,7 @@ _LIFECYCLE_TIMEOUT_S: Final = 30.0
 class LockFile:
     """This process's one descriptor of a slab's lock file.
 
-    Attributes:
-        on_reopen: called after the file was reopened, to retake the byte of the process.
+    ``on_reopen`` is called after the file was reopened, to retake the byte of the process.
     """
 
     def __init__(self, name: str, descriptor: int) -> None:
@@ -174,8 +173,7 @@ class LockFile:
     def lifecycle(self, timeout_s: float = _LIFECYCLE_TIMEOUT_S) -> Iterator[None]:
         """Hold the lifecycle byte: no other process attaches or detaches meanwhile.
 
-        Raises:
-            LockTimeoutError: another process, perhaps stopped, has held it for ``timeout_s``; names it.
+        Raises LockTimeoutError: another process, perhaps stopped, has held it for ``timeout_s``; names it.
         """
         deadline = time.monotonic() + timeout_s
         with self._threads:

@@ -63,13 +63,10 @@ class SlabLock:
         """This process's processor time when its last rest ended."""
 
     def run(self, section: Callable[[], Outcome], timeout_s: float | None = None) -> Outcome:
-        """Run a section that takes this lock, and wait for the lock before if need be.
+        """Run a section that takes this lock, and wait for the lock before if need be; return its outcome.
 
         The section changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`. Without a timeout it
         waits as `Slab.set_lock_timeout` says, with a rest.
-
-        Returns:
-            Its outcome.
 
         Raises:
             LockTimeoutError: a living process has kept the lock for that long; names it.
@@ -95,11 +92,7 @@ class SlabLock:
 
     @property
     def core(self) -> _core.SlabLock:
-        """The lock itself.
-
-        Raises:
-            IllegalStateError: this process has left the slab.
-        """
+        """The lock itself. Raises IllegalStateError: this process has left the slab."""
         if self._core is None:
             raise IllegalStateError(f"slab {self._slab.name!r} has been detached")
         return self._core

@@ -29,7 +29,7 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from shmaccum._core import Process
 from shmaccum.errors import IllegalStateError, SlabPermissionError
@@ -38,20 +38,26 @@ from shmaccum.shm.files import NAME_ATTEMPTS, Descriptor, open_own, read_presses
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Result, Slices
 
+W = TypeVar("W", bound="LoopWakeup")
+
 IDLE_S: Final = 1.0
 """A loop polls its descriptor for this long after its last listener, since the next one often comes soon."""
 
 
-class LoopDoorbell:
-    """The loop doorbell of one process. Loops in several threads can share it."""
+class LoopDoorbell(Generic[W]):
+    """The loop doorbell of one process. Loops in several threads can share it.
 
-    def __init__(self, slab: Slab) -> None:
+    ``make`` returns what wakes a loop: a `LoopWakeup`.
+    """
+
+    def __init__(self, slab: Slab, make: Callable[[LoopDoorbell[W], asyncio.AbstractEventLoop], W]) -> None:
         self._slab = slab
+        self._make = make
         self._inherited: list[object] = []
         """Loops of the parent. They must not be collected here: a loop that is closed by that changes the epoll that it
         shares with the parent.
         """
-        self.wakeups: dict[asyncio.AbstractEventLoop, LoopWakeup] = {}
+        self.wakeups: dict[asyncio.AbstractEventLoop, W] = {}
         self._is_closed = False
         self._reset()
         slab.on_fork(self)
@@ -72,15 +78,11 @@ class LoopDoorbell:
         self._reset()
 
     def check_open(self) -> None:
-        """Check that this process has not left the slab.
-
-        Raises:
-            IllegalStateError: it has, or is about to.
-        """
+        """Check that this process has not left the slab. Raises IllegalStateError: it has, or is about to."""
         if self._is_closed:
             raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
 
-    def of_loop(self) -> LoopWakeup:
+    def of_loop(self) -> W:
         """Return the wake-up of the running event loop.
 
         Raises:
@@ -95,7 +97,7 @@ class LoopDoorbell:
                 self.check_open()
                 for closed in [each for each in self.wakeups if each.is_closed()]:
                     self.wakeups.pop(closed).descriptor.close()
-                wakeup = self.wakeups[loop] = LoopWakeup(self, loop)
+                wakeup = self.wakeups[loop] = self._make(self, loop)
         return wakeup
 
     def leave_loop(self) -> None:
@@ -169,13 +171,10 @@ class LoopDoorbell:
 class LoopWakeup:
     """What wakes one event loop, and the listeners in it. All but the constructor runs in the loop's thread.
 
-    Attributes:
-        loop: the event loop.
-        descriptor: of the FIFO, this loop's own.
-        is_over: whether the process has left the slab.
+    Its descriptor of the FIFO is its own. ``is_over``: whether the process has left the slab.
     """
 
-    def __init__(self, doorbell: LoopDoorbell, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, doorbell: LoopDoorbell[Any], loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
         self.is_over = False
         self.descriptor: Final = doorbell.open()
@@ -187,10 +186,7 @@ class LoopWakeup:
 
     @contextmanager
     def listening(self, completions: int = 1) -> Iterator[LoopListener]:
-        """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
-
-        ``completions`` is the first count for `LoopListener.expect`.
-        """
+        """Listen as of `LoopListener.expect`; wait by the listener only if your condition does not hold here."""
         listener = LoopListener(self)
         try:
             listener.expect(completions)
@@ -249,10 +245,7 @@ class LoopListener:
         self._waiting: asyncio.Future[None] | None = None
 
     def expect(self, completions: int) -> None:
-        """Listen; wake only when the ring's completion count reaches ``completions``.
-
-        Other events wake it too. Check your condition again before you wait.
-        """
+        """Listen; wake only at that completion count of the ring, and for other events. Check before you wait."""
         self._wakeup.listeners[self] = None
         self._wakeup.doorbell.expect(self, completions)
 
@@ -269,11 +262,7 @@ class LoopListener:
             self._call()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a wake-up, or return at once if one came since the last wait; return False at a timeout.
-
-        Raises:
-            IllegalStateError: this process has left the slab.
-        """
+        """Wait for a wake-up since the last wait; return False at a timeout. Raises IllegalStateError: detached."""
         loop = self._wakeup.loop
         if not self._was_woken and not self._wakeup.is_over:
             self._waiting = waiting = loop.create_future()

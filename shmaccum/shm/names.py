@@ -31,11 +31,7 @@ _TOKEN_BYTES: Final = TOKEN_WORDS * WORD
 
 
 def check_name(name: str) -> str:
-    """Return a slab's name if it is legal.
-
-    Raises:
-        SlabError: the name is not legal; has the rule for names.
-    """
+    """Return a slab's name if it is legal. Raises SlabError: the name is not legal; has the rule for names."""
     if not _LEGAL_NAME.fullmatch(name):
         raise SlabError(f"{name!r} cannot be a slab's name: use {SLAB_NAME_RULE}")
     return name
@@ -82,10 +78,7 @@ class PrivateNames:
         return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest('wakeup')}"
 
     def loop_doorbell_path(self, entry: int, number: int) -> str:
-        """Path of the doorbell, a FIFO, of a process entry's event loops.
-
-        ``number`` is the entry's word `Process.LOOP_DOORBELL`.
-        """
+        """Path of the doorbell, a FIFO, of a process entry's event loops; the number is its word `LOOP_DOORBELL`."""
         return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest(f'loop{entry}.{number}')}"
 
     def pool_semaphore(self) -> str:
@@ -93,10 +86,7 @@ class PrivateNames:
         return self._semaphore("pool")
 
     def wakeup_semaphore(self, entry: int, number: int) -> str:
-        """Name of the wake-up semaphore of a process entry.
-
-        ``number`` is the entry's word `Process.WAKEUP`.
-        """
+        """Name of the wake-up semaphore of a process entry; the number is its word `Process.WAKEUP`."""
         return self._semaphore(f"p{entry}.{number}" if number else f"p{entry}")
 
     def _semaphore(self, what: str) -> str:
@@ -114,11 +104,7 @@ def new_token() -> memoryview:
 
 
 def _entries() -> list[str]:
-    """Return the names in /dev/shm.
-
-    Raises:
-        SlabMemoryError: it does not exist, or cannot be read.
-    """
+    """Return the names in /dev/shm. Raises SlabMemoryError: it does not exist, or cannot be read."""
     try:
         return os.listdir(SHM_DIRECTORY)
     except OSError as error:

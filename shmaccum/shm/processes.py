@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import compress
 from operator import or_
 from typing import Final, NamedTuple
@@ -98,8 +98,7 @@ class ProcessTable:
         taken: a process stopped here, with the byte but before the new incarnation, would make the dead holder look
         alive.
 
-        Raises:
-            SlabFullError: all entries, or all but the sender's, belong to living processes.
+        Raises SlabFullError: all entries, or all but the sender's, belong to living processes.
         """
         words = self._words
         contributors = self._contributors()
@@ -151,11 +150,7 @@ class ProcessTable:
                 yield entry
 
     def _retake(self) -> None:
-        """Retake this process's byte, which was lost with the descriptor of the lock file.
-
-        Raises:
-            DeadOwnerError: another process has meanwhile found this one dead.
-        """
+        """Retake this process's byte after a reopen. Raises DeadOwnerError: another has meanwhile found it dead."""
         base = self._geometry.process(self.me)
         is_kept = self._words[base + Process.STATE] and self._words[base + Process.INCARNATION] == self._incarnation
         if not (is_kept and self._lock_file.try_lock(PROCESS + self.me)):
@@ -277,9 +272,7 @@ class ProcessTable:
         words = self._words
         length = min(words[base + Process.NAME_LENGTH], MAX_PROCESS_NAME)
         name = words[base + Process.NAME : base + Process.BEFORE].tobytes()[:length]
-
-        def counter(word: int) -> int:
-            return max(0, words[base + word] - words[base + Process.BEFORE + word - Process.RECORDS])
+        counter = partial(counted, words, base)
 
         return ProcessInfo(
             entry=entry,
@@ -296,6 +289,11 @@ class ProcessTable:
             exhausted=counter(Process.EXHAUSTED),
             compressed=counter(Process.COMPRESSED),
         )
+
+
+def counted(words: memoryview, base: int, counter: int) -> int:
+    """Return what the process of an entry, at a word index, has counted in a word since it took the entry."""
+    return max(0, words[base + counter] - words[base + Process.BEFORE + counter - Process.RECORDS])
 
 
 def _program() -> str:

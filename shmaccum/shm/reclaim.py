@@ -46,13 +46,7 @@ _FRESH_S: Final = 60.0
 
 
 def sweep(spare: str | None = None) -> list[str]:
-    """Remove this user's empty slabs without living users; wait for no process.
-
-    ``spare`` is a slab to keep, because the caller is about to use it.
-
-    Returns:
-        The names of the removed slabs.
-    """
+    """Remove this user's empty slabs without living users, but not ``spare``; return their names. It never waits."""
     return [name for name in names.slab_names() if name != spare and _removed(name)]
 
 
@@ -125,11 +119,7 @@ def attach_reclaiming(name: str, geometry: Geometry, digest: int, mine: UserSett
 
 
 def reclaim(spare: str) -> list[str]:
-    """Remove this user's slabs that no program needs, but for one; wait for their senders to leave.
-
-    Returns:
-        The slabs that stay, each with its size and the reason.
-    """
+    """Remove this user's unneeded slabs but for one, as their senders leave; return those that stay, and why."""
     sweep(spare)
     reasons = {name: _ask_to_leave(name) for name in names.slab_names() if name != spare}
     deadline = time.monotonic() + _LEAVING_S
@@ -210,10 +200,7 @@ def _producers(name: str) -> int:
 
 
 def tend(name: str, start: Callable[[], None]) -> None:
-    """Start a sender for a shard that holds records and that no process uses; only one process of the host does.
-
-    The shard is another than this process's.
-    """
+    """Start a sender for another shard that holds records and that no process uses; one process of the host does."""
     if not os.path.exists(names.segment_path(name)):
         return
     with lifecycle.attached_slabs() as attached:

@@ -12,17 +12,16 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Final, cast
 
 from shmaccum import _core, procfs
-from shmaccum._core import PAGE, TOKEN_WORDS, WORD, Geometry, Super
+from shmaccum._core import PAGE, STATE_MASK, TOKEN_WORDS, WORD, Geometry, Slot, Super
 from shmaccum._platform import keeps_order
 from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
-from shmaccum.shm.files import in_the_way, open_own
+from shmaccum.shm.files import Descriptor, in_the_way, open_own
 from shmaccum.shm.layout import MAGIC
 
 _SUPERBLOCK = struct.Struct(f"={Super.length}Q")
@@ -62,12 +61,6 @@ def _make_block(name: str, size: int) -> None:
         shared_memory.resource_tracker = tracker  # type: ignore[attr-defined]
 
 
-def _ordered(words: memoryview) -> memoryview:
-    """Return the words for plain Python code: with barriers, where the machine needs them."""
-    # It has of a memoryview what the package uses.
-    return words if keeps_order() else cast(memoryview, _core.OrderedWords(words))
-
-
 def memory_needed(geometry: Geometry) -> int:
     """Return the bytes of /dev/shm that a slab takes with all of its files."""
     return geometry.total_size + (1 + geometry.max_processes) * PAGE  # each semaphore takes a page
@@ -84,23 +77,19 @@ def _mib(size: float) -> str:
 
 
 class Segment:
-    """A mapped slab segment.
+    """A mapped slab segment: its layout, the mapping (``core``), and all of it as bytes and as unsigned 8-byte words.
 
     `SharedMemory` makes the block, but does not map it. It would unlink a block that it cannot map, for lack of address
     space, even one that others use. The mapping does not need the descriptor any longer.
-
-    Attributes:
-        geometry: its layout.
-        core: the mapping.
-        buffer: all of it, as bytes.
-        words: all of it, as unsigned 8-byte words: index = byte offset / 8.
     """
 
     def __init__(self, descriptor: int, geometry: Geometry) -> None:
         self.geometry: Final = geometry
         self.core: _core.Segment | None = _core.Segment(descriptor, geometry)
         self.buffer: Final = self.core.writable()
-        self.words: Final = _ordered(self.buffer.cast("Q"))
+        words = self.buffer.cast("Q")
+        # With barriers, where the machine needs them; it has of a memoryview what the package uses.
+        self.words: Final = words if keeps_order() else cast(memoryview, _core.OrderedWords(words))
 
     @classmethod
     def create(cls, name: str, geometry: Geometry, digest: int) -> Segment:
@@ -131,10 +120,10 @@ class Segment:
         path = names.segment_path(name)
         try:
             _make_block(names.PREFIX + name, size)
-            with _closing(open_own(path, os.O_RDWR)) as descriptor:
+            with contextlib.closing(Descriptor(open_own(path, os.O_RDWR))) as opened:
                 # All pages now: one that cannot be allocated later would be a SIGBUS, not an exception.
-                os.posix_fallocate(descriptor, 0, size)
-                segment = cls(descriptor, geometry)
+                os.posix_fallocate(opened.number, 0, size)
+                segment = cls(opened.number, geometry)
         except FileExistsError:
             raise in_the_way(path) from None
         except OSError as error:
@@ -169,16 +158,16 @@ class Segment:
         """
         path = names.segment_path(name)
         try:
-            opened = open_own(path, os.O_RDWR, look=look)
+            opened = Descriptor(open_own(path, os.O_RDWR, look=look))
         except FileNotFoundError:
             return None
-        with _closing(opened) as descriptor:
-            size = os.fstat(descriptor).st_size
-            geometry = _checked_geometry(path, os.pread(descriptor, _SUPERBLOCK.size, 0), size)
+        with contextlib.closing(opened):
+            size = os.fstat(opened.number).st_size
+            geometry = _checked_geometry(path, os.pread(opened.number, _SUPERBLOCK.size, 0), size)
             if geometry is None:
                 return None
             try:
-                return cls(descriptor, geometry)
+                return cls(opened.number, geometry)
             except OSError as error:
                 raise SlabMemoryError(
                     f"the {_mib(size)} of {path} cannot be mapped: {error}; raise this process's limits (ulimit -n, "
@@ -195,26 +184,87 @@ class Segment:
             self.core = None
 
 
-def is_slab(name: str) -> bool:
-    """Return whether a segment is a slab of any version, which this version can perhaps not read.
+class SlabMemory:
+    """A slab's memory, as unsigned 8-byte words and as bytes; both are empty once the slab is unmapped.
 
-    Args:
-        name: the slab's.
-
-    Raises:
-        OSError: the segment cannot be opened, or is no regular file.
+    Python code that reads and writes records uses it. An access after `close` raises an IndexError.
     """
-    with _closing(open_own(names.segment_path(name), os.O_RDWR, look=True)) as descriptor:
-        magic = os.pread(descriptor, WORD, Super.MAGIC * WORD)
+
+    def __init__(self, words: memoryview, geometry: Geometry) -> None:
+        self.words = words
+        self.buffer = words.cast("B")
+        self._geometry = geometry
+
+    def fault_in(self, place: int) -> int:
+        """Read the word of a byte that is about to be written, to save page faults.
+
+        For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page.
+        So a read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
+        """
+        return self.words[place // WORD]
+
+    def chain(self, first: int, count: int) -> list[int]:
+        """Return the slots of a large batch, in the order of its bytes.
+
+        The pool stores the links (`Slot.CHAIN`) under its lock, before it counts them in `Slot.SLOTS`. No process
+        changes a counted link until the batch is free again, so the batch's owner reads them without a lock. A link
+        behind the last counted slot is of a growth that its process did not finish: it is ignored. ``count`` is the
+        `Slot.SLOTS` word of the first slot, which can be damaged.
+
+        Returns the slots; only the first one if the chain is damaged. Damaged: ``count`` is 0 or more than the slab's
+        slots, there are fewer links, or a link leads out of the slab, back into the chain or to a slot that is not
+        FREE.
+        """
+        words, geometry = self.words, self._geometry
+        if not 1 < count <= geometry.slot_count:
+            return [first]
+        slots, slot, seen = [first], first, {first}
+        while len(slots) < count:
+            following = words[geometry.header(slot) + Slot.CHAIN]
+            slot = following - 1
+            if not 0 < following <= geometry.slot_count or slot in seen:
+                return [first]
+            if words[geometry.header(slot) + Slot.STATE] & STATE_MASK:
+                return [first]
+            slots.append(slot)
+            seen.add(slot)
+        return slots
+
+    def places(self, slots: list[int], begin: int, end: int) -> list[tuple[int, int]]:
+        """Return where bytes ``begin`` to ``end`` are, adjacent slots as one. Raises ValueError: there are fewer."""
+        size = self._geometry.slot_size
+        if end > len(slots) * size:
+            raise ValueError(f"there are no bytes {begin} to {end} in {len(slots)} slots of {size}")
+        places: list[tuple[int, int]] = []
+        behind = -1
+        for index in range(begin // size, (end + size - 1) // size):
+            before, at = index * size, self._geometry.slot(slots[index])
+            start, stop = at + max(begin - before, 0), at + min(end - before, size)
+            if start == behind:
+                start = places.pop()[0]
+            places.append((start, stop))
+            behind = stop
+        return places
+
+    def write(self, places: list[tuple[int, int]], data: bytes | memoryview) -> None:
+        """Write bytes to ranges that have room for them, in order."""
+        data = memoryview(data)
+        for start, stop in places:
+            self.fault_in(start)
+            self.buffer[start:stop] = data[: stop - start]
+            data = data[stop - start :]
+
+    def close(self) -> None:
+        """Release the memory, before the slab is unmapped."""
+        self.words = memoryview(bytearray()).cast("Q")
+        self.buffer = self.words.cast("B")
+
+
+def is_slab(name: str) -> bool:
+    """Return whether a segment is a slab of any version. Raises OSError: it cannot be opened, or is no regular file."""
+    with contextlib.closing(Descriptor(open_own(names.segment_path(name), os.O_RDWR, look=True))) as opened:
+        magic = os.pread(opened.number, WORD, Super.MAGIC * WORD)
     return int.from_bytes(magic, sys.byteorder) == MAGIC
-
-
-@contextlib.contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:

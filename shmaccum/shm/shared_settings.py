@@ -92,8 +92,7 @@ def bring(name: str, words: memoryview, buffer: memoryview, geometry: Geometry, 
     A sleeping sender is not woken: it sees the new generation when it next has work, and needs it only then. The user's
     fixed settings equal the slab's.
 
-    Raises:
-        ConfigError: the settings take more bytes than the slab has for them.
+    Raises ConfigError: the settings take more bytes than the slab has for them.
     """
     there = read(words, buffer, geometry)
     if not there.fixed:

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
@@ -39,10 +39,9 @@ from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role, owner_of
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import DEFAULT_TIMEOUT_S, MIN_TIMEOUT_S, SlabLock
-from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.segment import Segment
+from shmaccum.shm.segment import Segment, SlabMemory
 from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class Slab:
         private: names of its semaphores and of the doorbell.
         buffer, words: all of its memory, as bytes and as 8-byte words.
         memory: the same words, for the record path.
-        locks: all the locks; `pool_lock`, `tables_lock` and `stripe` return them by role.
+        locks: all the locks; `stripe` returns that of a partition.
         wakeup: waits for this process's wake-ups; `wakeups` wakes other processes, `button` the sender.
         users: attaches of this process without their detach.
         is_left: whether this process has left the slab, and has only its own resources to release.
@@ -91,6 +90,10 @@ class Slab:
         self.memory: Final = SlabMemory(segment.words, segment.geometry)
         self.damaged: Final = partial(validation.damaged, name)
         """Returns the error for damage to the slab, given in words."""
+        self.check: Final = partial(validation.check, name, segment.words, segment.geometry)
+        """Validates all words that must be right before the slab is used."""
+        self.reporting_damage: Final = partial(validation.reporting_damage, name, segment.words, segment.geometry)
+        """Returns a context that raises a SlabDamagedError for any error that damage caused."""
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False
@@ -112,6 +115,10 @@ class Slab:
         self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, self.damaged)
         self._tables: _core.Tables | None = _core.Tables(self.core, self.damaged)
         self.locks: Final = [SlabLock(number, core, self) for number, core in enumerate(cores)]
+        self.pool_lock: Final = self.locks[_core.LOCK_POOL]
+        """Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
+        self.tables_lock: Final = self.locks[_core.LOCK_TABLES]
+        """Guards the topic table, the partition table and the lanes."""
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
         self.button = DoorbellButton(self.private, segment.words)
         self.incidents: Final = Incidents(self)
@@ -161,10 +168,7 @@ class Slab:
         return self.processes.me
 
     def set_lock_timeout(self, timeout_s: float) -> None:
-        """Set how long this process waits for a lock with a living holder.
-
-        The longest of several calls is used, and at least `MIN_TIMEOUT_S`.
-        """
+        """Set how long to wait for a lock with a living holder: the longest of all calls, at least `MIN_TIMEOUT_S`."""
         self._longest_timeout_s = max(MIN_TIMEOUT_S, self._longest_timeout_s, timeout_s)
         self.lock_timeout_s = min(self._longest_timeout_s, threading.TIMEOUT_MAX)
 
@@ -260,21 +264,12 @@ class Slab:
     # --- locks and tables -------------------------------------------------------------------------
 
     @property
-    def pool_lock(self) -> SlabLock:
-        """Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
-        return self.locks[_core.LOCK_POOL]
-
-    @property
     def core(self) -> _core.Segment:
         """The mapping, for sections."""
         return self._attached(self._segment.core)
 
     def _attached(self, part: Part | None) -> Part:
-        """Return a part of the slab, which `unmap` takes away.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
+        """Return a part of the slab, which `unmap` takes away. Raises IllegalStateError: the slab has been detached."""
         if part is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
         return part
@@ -293,11 +288,6 @@ class Slab:
     def tables(self) -> _core.Tables:
         """The sections of the topics, partitions and lanes."""
         return self._attached(self._tables)
-
-    @property
-    def tables_lock(self) -> SlabLock:
-        """Guards the topic table, the partition table and the lanes."""
-        return self.locks[_core.LOCK_TABLES]
 
     def stripe(self, partition: int) -> SlabLock:
         """Return the lock that guards the deque of a partition entry."""
@@ -318,20 +308,12 @@ class Slab:
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
-        """The partition entries in use, one row of words for each.
-
-        Raises:
-            SlabDamagedError: as `partition_count`.
-        """
+        """The partition entries in use, one row of words for each. Raises SlabDamagedError: as `partition_count`."""
         return self._words_array(self.geometry.partitions, self.partition_count, Partition.length)
 
     @property
     def partition_count(self) -> int:
-        """How many partition entries are in use.
-
-        Raises:
-            SlabDamagedError: the word exceeds the table's size.
-        """
+        """How many partition entries are in use. Raises SlabDamagedError: the word exceeds the table's size."""
         count = self.words[Super.PARTITION_COUNT]
         validation.check_counts(self.name, self.geometry, 0, count)
         return count
@@ -342,26 +324,14 @@ class Slab:
             self._array = np.frombuffer(self.buffer, np.uint64, self.geometry.slots // WORD)
         return self._array[at // WORD : at // WORD + rows * width].reshape(rows, width)
 
-    def check(self) -> None:
-        """Validate all words that must be right before the slab is used; raise as `validation.check`."""
-        validation.check(self.name, self.words, self.geometry)
-
     def explain(self, error: BaseException) -> SlabDamagedError | None:
         """Return the error to raise for one that damage caused; None for any other error."""
         return validation.explain(error, self.name, self.words, self.geometry)
 
-    def reporting_damage(self) -> AbstractContextManager[None]:
-        """Return a context that raises a SlabDamagedError for any error that damage caused."""
-        return validation.reporting_damage(self.name, self.words, self.geometry)
-
     # --- the sender's role ------------------------------------------------------------------------
 
     def become_sender(self) -> Doorbell:
-        """Take the sender's role, and return its doorbell.
-
-        Raises:
-            SenderExistsError: another process has it; names that.
-        """
+        """Take the sender's role; return its doorbell. Raises SenderExistsError: another process has it."""
         if Role.SENDER in self._roles:
             raise SenderExistsError(f"slab {self.name!r} has a sender already: this process itself")
         if not self.lock_file.try_lock(SENDER):

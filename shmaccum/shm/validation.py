@@ -68,12 +68,9 @@ def damaged(name: str, what: str) -> SlabDamagedError:
 
 
 def check(name: str, words: memoryview, geometry: Geometry) -> None:
-    """Check all words that must be right before a slab is used.
+    """Check all words that must be right before a slab with a checked geometry is used.
 
-    The geometry has been checked.
-
-    Raises:
-        SlabDamagedError: a word has an impossible value; names it.
+    Raises SlabDamagedError: a word has an impossible value; names it.
     """
     _refuse(name, _wrong_superblock(words, geometry))
     _refuse(name, _wrong_processes(words, geometry))
@@ -84,11 +81,7 @@ def check(name: str, words: memoryview, geometry: Geometry) -> None:
 
 
 def check_tables(name: str, words: memoryview, geometry: Geometry) -> None:
-    """Check the topic and the partition table.
-
-    Raises:
-        SlabDamagedError: a word has an impossible value; says which.
-    """
+    """Check the topic and the partition table. Raises SlabDamagedError: a word has an impossible value; says which."""
     # In this order: a partition is added after its topic.
     partitions = words[Super.PARTITION_COUNT]
     topics = words[Super.TOPIC_COUNT]
@@ -108,8 +101,7 @@ def check_entries(
 
     ``topics`` and ``partitions`` are how many entries are in use; ``partitions`` was read first.
 
-    Raises:
-        SlabDamagedError: a word has an impossible value; says which.
+    Raises SlabDamagedError: a word has an impossible value; says which.
     """
     check_counts(name, geometry, topics, partitions)
     _refuse(name, _wrong_topics(words, geometry, of_topics))
@@ -117,11 +109,7 @@ def check_entries(
 
 
 def check_counts(name: str, geometry: Geometry, topics: int, partitions: int) -> None:
-    """Check how many entries of the topic and the partition table are in use.
-
-    Raises:
-        SlabDamagedError: more than the tables have.
-    """
+    """Check how many entries of both tables are in use. Raises SlabDamagedError: more than the tables have."""
     if topics > geometry.max_topics:
         raise damaged(name, f"its topic table has {topics} entries in use, of {geometry.max_topics}")
     if partitions > geometry.max_partitions:
@@ -130,11 +118,7 @@ def check_counts(name: str, geometry: Geometry, topics: int, partitions: int) ->
 
 @contextlib.contextmanager
 def reporting_damage(name: str, words: memoryview, geometry: Geometry) -> Iterator[None]:
-    """Report an error in the block that damage caused as damage.
-
-    Raises:
-        SlabDamagedError: instead of that error, which is its cause.
-    """
+    """Raise a SlabDamagedError in place of an error in the block that damage caused, which is its cause."""
     try:
         yield
     except _ERRORS_OF_DAMAGE as error:
@@ -278,10 +262,7 @@ def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
 
 
 def _is_wrong(header: tuple[int, int, int, int], slot_count: int, partitions: int) -> bool:
-    """Return whether a header's state, number of slots, generation or partition is impossible.
-
-    A FREE slot has the number of its last batch, which means nothing.
-    """
+    """Return whether a header's words are impossible; SLOTS of a FREE slot is its last batch's, and means nothing."""
     state, slots, generation, partition = header
     kind = state_of(state)
     return (

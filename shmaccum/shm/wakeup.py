@@ -67,10 +67,7 @@ class Listener:
         self._seen = self._wakeup.count
 
     def expect(self, completions: int) -> None:
-        """Wake this listener only when the ring's completion count reaches `completions`.
-
-        Other events wake it too. Check your condition again before you wait.
-        """
+        """Wake only at that completion count of the ring, and for other events: check again before you wait."""
         with self._wakeup.mutex:
             self._wakeup.expect(self, completions)
 
@@ -171,20 +168,13 @@ class Wakeup:
         """Each listener with the completion count to wake it at."""
 
     def check_open(self) -> None:
-        """Check that it is not closed.
-
-        Raises:
-            IllegalStateError: it has been closed, perhaps by another thread.
-        """
+        """Check that it is not closed. Raises IllegalStateError: it has been closed, perhaps by another thread."""
         if self.is_closed:
             raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
 
     @contextmanager
     def listening(self, completions: int = 1) -> Iterator[Listener]:
-        """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
-
-        ``completions`` is the first count for `Listener.expect`.
-        """
+        """Listen as of `Listener.expect`; wait by the listener only if your condition does not hold here."""
         listener = Listener(self)
         try:
             with self.mutex:
@@ -321,10 +311,7 @@ class Doorbell:
         self.is_listening = True
 
     def sleep_until(self, time_ms: float) -> None:
-        """Publish by when, in monotonic milliseconds, it will check all work; after a check, before waiting.
-
-        Without effect while it does not listen.
-        """
+        """Publish by when, in monotonic ms, all work is checked; before waiting, without effect if not listening."""
         if self.is_listening:
             self._words[Super.SENDER_WAKES] = math.ceil(time_ms)
 
@@ -335,10 +322,7 @@ class Doorbell:
             native.fence()  # a process that still reads the old time made its change before this check
 
     def answer(self) -> None:
-        """Stop listening, and discard the presses so far.
-
-        There can be presses although it did not listen: late ones, or `ring`.
-        """
+        """Stop listening, and discard the presses so far: also late ones, or `ring`, while it did not listen."""
         self._words[Super.SENDER_ASLEEP] = 0
         self.is_listening = False
         read_presses(self.descriptor)
@@ -379,9 +363,8 @@ class DoorbellButton:
     def press(self) -> int:
         """Wake the sender if it sleeps; call it after the change that concerns it.
 
-        Returns:
-            The sleep that it was woken from (`Super.SENDER_ASLEEP`); 0 if it does not sleep, or could not be woken. A
-            sleep needs only one press, however long the sender takes to wake.
+        Returns the sleep that it was woken from (`Super.SENDER_ASLEEP`); 0 if it does not sleep, or could not be woken.
+        A sleep needs only one press, however long the sender takes to wake.
         """
         # Only the sender clears the word: if we die before the press, the next process still presses.
         asleep = int(self._words[Super.SENDER_ASLEEP])

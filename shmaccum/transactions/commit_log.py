@@ -26,7 +26,7 @@ from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, whole_entries
-from shmaccum.record.reader import Batch, iter_batches
+from shmaccum.record.format import Batch, iter_batches
 from shmaccum.record.v2 import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.transactions.broker_client import BrokerClient, back_off, call, check, only
 from shmaccum.transactions.coordinator import IMPLICIT, Identity

@@ -16,7 +16,7 @@ from senders import read_topic
 from shmaccum import Producer
 from shmaccum._core import Process
 from shmaccum.accumulator.drain.compression_ahead import AHEAD_SIZE
-from shmaccum.record.reader import iter_batches
+from shmaccum.record.format import iter_batches
 from shmaccum.shm.layout import Role
 
 PARTITIONS = 3

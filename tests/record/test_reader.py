@@ -28,8 +28,7 @@ from shmaccum.errors import CorruptRecordError
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import TIMESTAMP_TYPE_MASK, BatchFields, TimestampType, whole_entries
-from shmaccum.record.format import record_format
-from shmaccum.record.reader import Batch, iter_batches
+from shmaccum.record.format import Batch, iter_batches, record_format
 from shmaccum.record.v2 import encode_varint
 
 THREE = [Sample(b"k", b"v%d" % i, [], NOW + 1 - i) for i in range(3)]

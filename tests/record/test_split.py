@@ -10,8 +10,7 @@ from record_batches import DECODERS, NOW, Sample, expected, few_examples, fill, 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, Record
-from shmaccum.record.format import RecordFormat, record_format
-from shmaccum.record.split import BatchPart, read_records, write_part
+from shmaccum.record.format import BatchPart, RecordFormat, read_records, record_format, write_part
 
 
 def records_of(fmt: RecordFormat, batch: bytearray, records: list[Sample]) -> list[Record]:

@@ -471,4 +471,5 @@ def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterM
     cluster.topic = "t"
     cluster.publish()
     run.step()
-    assert run.accumulator.map.queue(T0) is not None
+    run.accumulator.map.refresh()
+    assert T0 in run.accumulator.map.queues

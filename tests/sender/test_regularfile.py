@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fixture_types import MonkeyPatch
 
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 FLAGS = [os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_APPEND]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")

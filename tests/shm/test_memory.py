@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shmaccum._core import Geometry, Slot
 from shmaccum.shm.layout import SlotState
-from shmaccum.shm.memory import SlabMemory
+from shmaccum.shm.segment import SlabMemory
 
 GEOMETRY = Geometry(16, 12, max_processes=1, max_topics=1, max_partitions=1)
 

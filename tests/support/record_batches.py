@@ -12,8 +12,7 @@ from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, Record
-from shmaccum.record.format import RecordFormat, record_format
-from shmaccum.record.reader import iter_batches
+from shmaccum.record.format import RecordFormat, iter_batches, record_format
 
 NOW = 1_700_000_000_000
 

@@ -19,9 +19,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, KafkaError, OutOfOrderSequenceError, RecordTooLargeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import Record
-from shmaccum.record.format import record_format
-from shmaccum.record.reader import iter_batches
-from shmaccum.record.split import write_part
+from shmaccum.record.format import iter_batches, record_format, write_part
 from shmaccum.sender.log.log_transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender

@@ -13,7 +13,7 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ShmaccumError
-from shmaccum.record.reader import Batch, iter_batches
+from shmaccum.record.format import Batch, iter_batches
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SLOT = 1024

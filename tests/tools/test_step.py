@@ -13,7 +13,7 @@ from runs import run_python
 
 from shmaccum._core import LOCK_POOL, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.accumulator.buffer_pool import BufferPool
-from shmaccum.sender.log.recovery import RecentBatches
+from shmaccum.sender.log.segments import RecentBatches
 from shmaccum.shm.files import open_semaphore
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.processes import ProcessTable

@@ -28,10 +28,8 @@ from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType, compress, decompress
 from shmaccum.record.fields import LOG_OVERHEAD, MAGIC_OFFSET, BatchFields
-from shmaccum.record.format import record_format
-from shmaccum.record.reader import iter_batches
-from shmaccum.record.split import read_records
-from shmaccum.sender.log.recovery import recover
+from shmaccum.record.format import iter_batches, read_records, record_format
+from shmaccum.sender.log.segments import recover
 from tools.fuzz.child import Attempt, Target, try_in_child
 
 _NOW: Final = 1_700_000_000_000

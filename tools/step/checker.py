@@ -14,7 +14,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields
-from shmaccum.record.split import read_records
+from shmaccum.record.format import read_records
 from shmaccum.shm.layout import KEY_TOPIC_MASK, SlotState, TopicState, owner_of, state_of
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators

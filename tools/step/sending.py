@@ -10,7 +10,7 @@ from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, OutOfOrderSequenceError, RecordTooLargeError
-from shmaccum.record.reader import Batch, iter_batches
+from shmaccum.record.format import Batch, iter_batches
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.sender import Sender
 from tools.step.settings import INVALID, LARGEST

@@ -57,7 +57,9 @@ class Accumulators:
         max_block_ms: float = 60_000,
     ) -> RecordAppendResult:
         """Append a record that is not encoded yet, as `Producer.send` does."""
-        queue = self.map.queue(topic_partition)
+        if topic_partition not in self.map.queues:
+            self.map.refresh()
+        queue = self.map.queues.get(topic_partition)
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
         check_timestamp(timestamp)

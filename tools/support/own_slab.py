@@ -47,7 +47,7 @@ class OwnSlab:
         sender = Sender(self.accumulator.sender, transport, doorbell, self.config)
         self.accumulator.map.request(topic)
         try:
-            while self.accumulator.map.queue(TopicPartition(topic, partitions - 1)) is None:
+            while TopicPartition(topic, partitions - 1) not in self.accumulator.map.queues:
                 sender.run_once(now_ms())
                 self.accumulator.map.refresh()
             yield sender, doorbell

@@ -7,7 +7,7 @@ producer in between changes the offsets behind it; then these rows begin another
 take all rows then. While the partition has others before them, batches are as large as a batch grows
 (``batch.max.bytes``), and fewer in a turn.
 
-Owners, locks and what a death leaves are as in `batch_appender`. `shmaccum._core.Appender` queues the batches; a death
+Owners, locks and what a death leaves are as in `record_appender`. `shmaccum._core.Appender` queues the batches; a death
 within leaves the first ones queued, the others allocated, and the lock's next holder rebuilds the deque.
 """
 
@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from shmaccum import _core
 from shmaccum._core import Buffer
-from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.append.waits import SENDER, TURN_OVER, Memory, Waits
@@ -60,13 +59,11 @@ class _NewBatches(NamedTuple):
 class ColumnAppender:
     """Appends columns, to open batches and to new ones.
 
-    Args:
-        check_usable: called before every append: reads the completion ring, raises if the accumulator is closed.
+    ``check_usable`` is called before every append: reads the completion ring, raises if the accumulator is closed.
     """
 
-    def __init__(self, records: RecordAppender, batches: BatchAppender, check_usable: Callable[[], None]) -> None:
+    def __init__(self, records: RecordAppender, check_usable: Callable[[], None]) -> None:
         self._records = records
-        self._batches = batches
         self._check_usable = check_usable
         self._pending = records.pending
         self._compressor = records.compressor
@@ -117,7 +114,7 @@ class ColumnAppender:
         if buffer is not None and buffer.batch == seen.batch:
             records = bodies.add_to(room + most * self._slot_size, before, base_timestamp)
             if records is not None and records.cuts[-1] == len(bodies):
-                self._batches.pool.grow(buffer, -(-(records.sizes[0] - room) // self._slot_size))
+                self._records.pool.grow(buffer, -(-(records.sizes[0] - room) // self._slot_size))
                 room = buffer.slots * self._slot_size - size
                 if records.sizes[0] <= room:
                     return records
@@ -144,10 +141,7 @@ class ColumnAppender:
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: _core.RowBatches) -> _NewBatches:
-        """Compress batches, except one that stays open.
-
-        This precedes the allocation of slots, because a wait for slots can take much longer.
-        """
+        """Compress batches but an open one. Before slots are allocated: that wait can take much longer."""
         cuts = records.cuts
         sizes = [self._header_size + size for size in records.sizes]
         last = len(sizes) - 1
@@ -174,10 +168,10 @@ class ColumnAppender:
         end = first + 1
         while end < len(sizes) and max(sizes[end - 1], sizes[end]) <= self._slot_size:
             end += 1
-        if self._batches.unused:
-            self._batches.free_unused()
+        if self._records.unused:
+            self._records.free_unused()
         taken: list[Buffer] = []
-        hand = id(taken)  # as in `BatchAppender.appending`
+        hand = id(taken)  # as in `RecordAppender.appending`
         try:
             size, max_block_ms = max(sizes[first], self._slot_size), (deadline_s - time.monotonic()) * 1000
             yield Memory(size, max_block_ms, taken, end - first)
@@ -192,8 +186,8 @@ class ColumnAppender:
             self._note_largest(max(batches.records.largest[first:end]))
         finally:
             if taken:
-                self._batches.unused[hand] = taken
-                self._batches.free_unused()
+                self._records.unused[hand] = taken
+                self._records.free_unused()
         return end - first
 
     def _fill(self, queue: PartitionQueue, batches: _NewBatches, first: int, slots: list[int]) -> None:

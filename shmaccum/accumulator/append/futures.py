@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmaccum._core import FutureRecordMetadata, ProduceRequestResult
+from shmaccum._core import ProduceRequestResult
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import ResultTimeoutError, ShmaccumError
 from shmaccum.later import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from shmaccum.accumulator.append.pending_batches import PendingBatches
 
 DeliveryCallback = Callable[[ShmaccumError | None, RecordMetadata | None], Any]
 """Called with (error, None) or (None, metadata), in the process that appended."""
@@ -28,28 +30,6 @@ NO_SIZES: Final = 0
 def sizes_word(key: int | None, value: int | None) -> int:
     """Return the sizes of a serialized key and value in one number, as `FutureRecordMetadata` has them."""
     return (0 if key is None else key + 1) << 32 | (0 if value is None else value + 1)
-
-
-class Waiter(Protocol):
-    """An object that can wait for completions."""
-
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until the condition holds; return False if the time runs out first."""
-
-    def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
-        """Call a callback when its record is complete; at once if it is."""
-
-    def call_when_done(self, function: Callable[[FutureRecordMetadata], Any], future: FutureRecordMetadata) -> None:
-        """Call ``function(future)`` when its record is complete; in the event loop of this thread, if one runs."""
-
-    def until_complete(self, future: FutureRecordMetadata) -> Generator[Any, None, None]:
-        """Wait in the running event loop until a record is complete."""
-
-    def until(self, condition: Callable[[], bool]) -> Generator[Any, None, None]:
-        """Wait in the running event loop until a condition holds that completions change."""
-
-    def trouble(self) -> str:
-        """Return, to append to an error, what keeps the sender from sending, as far as is known; often ""."""
 
 
 class Chunk(NamedTuple):
@@ -107,7 +87,7 @@ class FutureColumnsMetadata:
 
     __slots__ = ("_chunks", "_done", "_rows", "_waiter")
 
-    def __init__(self, rows: int, waiter: Waiter) -> None:
+    def __init__(self, rows: int, waiter: PendingBatches) -> None:
         self._rows = rows
         self._waiter = waiter
         self._chunks: list[Chunk] = []

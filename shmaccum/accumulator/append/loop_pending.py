@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.waits import WAIT_SLICE_S
@@ -28,44 +28,25 @@ if TYPE_CHECKING:
     from shmaccum.accumulator.append.pending_batches import PendingBatches
 
 
-class LoopPendings:
-    """The `LoopPending` of each loop of this process, and the doorbell that wakes them."""
-
-    def __init__(self, slab: Slab) -> None:
-        self._slab = slab
-        self.doorbell: Final = LoopDoorbell(slab)
-        self._of_loops: dict[LoopWakeup, LoopPending] = {}
-        slab.on_fork(self)
-
-    def forked(self) -> None:
-        """Forget the parent's loops in a forked child."""
-        self._of_loops = {}
-
-    def of_loop(self, pending: PendingBatches) -> LoopPending:
-        """Return the pending batches of the running event loop: `PendingBatches.of_loop`."""
-        wakeup = self.doorbell.of_loop()
-        found = self._of_loops.get(wakeup)
-        if found is None:
-            for over in [each for each in self._of_loops if each.is_over or each.loop.is_closed()]:
-                del self._of_loops[over]
-            found = self._of_loops[wakeup] = LoopPending(self._slab, pending, wakeup)
-        return found
-
-
-class LoopPending:
+class LoopPending(LoopWakeup):
     """What the tasks of one event loop wait by. Used in the loop's thread, where nothing else is said."""
 
-    def __init__(self, slab: Slab, pending: PendingBatches, wakeup: LoopWakeup) -> None:
+    def __init__(
+        self,
+        slab: Slab,
+        pending: PendingBatches,
+        doorbell: LoopDoorbell[LoopPending],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(doorbell, loop)
         self._slab = slab
         self._pending = pending
-        self._wakeup = wakeup
-        self._loop: Final = wakeup.loop
         self._waiting: set[asyncio.Future[None]] = set()
         """For records, by tasks of this loop."""
         self._callbacks = 0
         """Functions of this loop to call when a record is complete."""
         self._keeps_listening = False
-        self._listener = LoopListener(wakeup, self._look)
+        self._listener = LoopListener(self, self._look)
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Future[None] | None = None
 
@@ -78,7 +59,7 @@ class LoopPending:
             IllegalStateError: the producer was closed meanwhile.
             SenderError: there is no sender, and none could be started.
         """
-        waiting = self._loop.create_future()
+        waiting = self.loop.create_future()
         self._waiting.add(waiting)
         try:
             self._pending.call_back(lambda error, metadata: self._resolve(waiting), future)
@@ -104,15 +85,15 @@ class LoopPending:
 
     def _resolve(self, waiting: asyncio.Future[None]) -> None:
         """End a wait, in any thread."""
-        if asyncio._get_running_loop() is self._loop:
+        if asyncio._get_running_loop() is self.loop:
             set_done(waiting)
         else:
             self._call(set_done, waiting)
 
     def _call(self, function: Callable[..., object], *args: object) -> None:
         """Call a function soon in this loop, in any thread; not if the loop is closed."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, *args)
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(function, *args)
 
     def _is_needed(self) -> bool:
         if self._keeps_listening and not self._pending.has_callbacks():
@@ -127,14 +108,14 @@ class LoopPending:
         expected = self._pending.heard() + 1
         self._listener.expect(expected)
         if self._pending.contributions.tail >= expected:
-            self._loop.call_soon(self._look)
+            self.loop.call_soon(self._look)
         if self._timer is None:
-            self._timer = self._loop.call_later(WAIT_SLICE_S, self._check)
+            self._timer = self.loop.call_later(WAIT_SLICE_S, self._check)
 
     def _look(self) -> None:
         """Read completions: resolve the waits, run callbacks."""
         try:
-            self._wakeup.doorbell.check_open()
+            self.doorbell.check_open()
             self._pending.poll()
             self._listen()
         except Exception as error:
@@ -144,7 +125,7 @@ class LoopPending:
         """Look without a wake-up, for lost batches too, and make sure that there is a sender."""
         self._timer = None
         try:
-            self._wakeup.doorbell.check_open()
+            self.doorbell.check_open()
             if not self._is_needed():
                 self._listener.stop()
                 return
@@ -166,7 +147,8 @@ class LoopPending:
         """End the waits for records with an error."""
         for waiting in self._waiting:
             if not waiting.done():
-                waiting.set_exception(_copy(error))
+                # One for each wait: a shared one would collect their tracebacks.
+                waiting.set_exception(type(error)(*error.args) if isinstance(error, ShmaccumError) else error)
 
     # --- waiting for conditions ---------------------------------------------------------------------
 
@@ -182,25 +164,16 @@ class LoopPending:
         pending.poll()
         if condition():
             return True
-        with self._wakeup.listening() as listener:
+        with self.listening() as listener:
             waiting = pending.waiting(listener, condition, timeout_s, batches)
             return await listener.wait_for(waiting, self.ensure_sender)
 
     async def wait_for_memory(self, slices: Slices[Result]) -> Result:
         """Run a wait for memory to its end: `BufferPool.waiting`."""
-        with self._wakeup.listening(NO_COMPLETIONS) as listener:
+        with self.listening(NO_COMPLETIONS) as listener:
             return await listener.wait_for(slices, self.ensure_sender)
 
     async def ensure_sender(self) -> None:
-        """Start a sender if there is none, in a thread.
-
-        Raises:
-            SenderError: none could be started.
-        """
+        """Start a sender if there is none, in a thread. Raises SenderError: none could be started."""
         if not self._slab.has_sender():
-            await self._loop.run_in_executor(None, self._pending.while_waiting)
-
-
-def _copy(error: BaseException) -> BaseException:
-    """Return an error for each wait: a shared one would collect their tracebacks."""
-    return type(error)(*error.args) if isinstance(error, ShmaccumError) else error
+            await self.loop.run_in_executor(None, self._pending.while_waiting)

@@ -49,10 +49,10 @@ from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Listener, Slices
 
 if TYPE_CHECKING:  # asyncio takes long to import
-    from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
+    from shmaccum.accumulator.append.loop_pending import LoopPending
     from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
-    from shmaccum.shm.loop_wakeup import LoopListener
+    from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class PendingBatches:
         )
         """Its batches by slot, for sections that append, and its completion ring."""
         self._callbacks: Final = self.contributions.callbacks
-        self._loops: LoopPendings | None = None
+        self._loops: LoopDoorbell[LoopPending] | None = None
         self._join()
         slab.on_join(self._rejoin)
         slab.on_fork(self)
@@ -165,10 +165,7 @@ class PendingBatches:
                     self.contributions.lose(batch, partial(self._slab.damaged, what))
 
     def _failure(self, result: ProduceRequestResult, code: int, number: int) -> Callable[[], ShmaccumError]:
-        """Return a function that makes the error of failed records; fail the producers to which it is final.
-
-        ``number`` is that of the error's incident; 0 for none.
-        """
+        """Return what makes the error of failed records, by its incident; fail the producers to which it is final."""
         kind = error_for_code(code)
         failure = self._explained(result.topic_partition, kind, number)
         if kind in _FATAL and not result.lane:
@@ -234,15 +231,16 @@ class PendingBatches:
             IllegalStateError: the slab has been detached.
         """
         if self._loops is None:
-            from shmaccum.accumulator.append.loop_pending import LoopPendings
+            from shmaccum.accumulator.append.loop_pending import LoopPending
+            from shmaccum.shm.loop_wakeup import LoopDoorbell
 
-            self._loops = LoopPendings(self._slab)
-        return self._loops.of_loop(self)
+            self._loops = LoopDoorbell(self._slab, partial(LoopPending, self._slab, self))
+        return self._loops.of_loop()
 
     def leave_loop(self) -> None:
         """Stop waking the running event loop, unless something in it waits."""
         if self._loops is not None:
-            self._loops.doorbell.leave_loop()
+            self._loops.leave_loop()
 
     def has_callbacks(self) -> bool:
         """Return whether there are callbacks that have not run."""
@@ -253,14 +251,11 @@ class PendingBatches:
     ) -> bool:
         """Wait until the condition holds, polling as completions come; return False if the time runs out first.
 
-        Args:
-            condition: what to wait for.
-            timeout_s: seconds; None for no limit.
-            batches: returns how many more batches must complete for it. If many, the process wakes when half of them
-                have, then half of the rest, and so on, because a wake-up costs more than reading a few completions.
+        ``batches`` returns how many more batches must complete for it. If many, the process wakes when half of them
+        have, then half of the rest, and so on, because a wake-up costs more than reading a few completions. No
+        ``timeout_s``: no limit.
 
-        Raises:
-            IllegalStateError: the slab has been detached, possibly during the wait.
+        Raises IllegalStateError: the slab has been detached, possibly during the wait.
         """
         wakeup = self._slab.wakeup
         wakeup.check_open()
@@ -281,10 +276,7 @@ class PendingBatches:
         timeout_s: float | None,
         batches: Callable[[], int],
     ) -> Slices[bool]:
-        """Wait as `wait_until` does, by a listener.
-
-        After a slice without a wake-up it looks for batches that are lost.
-        """
+        """Wait as `wait_until` does, by a listener; look for lost batches after a slice without a wake-up."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self.poll()

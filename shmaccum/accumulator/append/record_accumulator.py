@@ -1,6 +1,6 @@
 """The producers' half of Kafka's RecordAccumulator: append, flush, close.
 
-A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`).
+A record goes into the open batch of its partition or into a new one: `RecordAppender`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.record_appender import AppendResult, BatchCompressor, RecordAppender, Route, closed
@@ -29,13 +28,9 @@ if TYPE_CHECKING:  # pyarrow is an extra
 class RecordAccumulator:
     """The batches of a slab, as a producer appends to them. Threads may share it.
 
-    Args:
-        config: the producer's settings.
-        ensure_sender: starts a sender if there is none. Called, under no lock, before slots for a new batch are
-            allocated and during waits for completions. If it raises, the record is not accepted.
-
-    Attributes:
-        pending: the batches that this process waits for; all accumulators of a process share them.
+    ``ensure_sender`` starts a sender if there is none. It is called, under no lock, before slots for a new batch are
+    allocated and during waits for completions. If it raises, the record is not accepted. ``pending``: the batches that
+    this process waits for; all accumulators of a process share them.
     """
 
     def __init__(
@@ -49,8 +44,7 @@ class RecordAccumulator:
         self._ensure_sender = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
         self.compressor = BatchCompressor(state.format, compression, levels_of(config))
-        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config)
-        self.batches = BatchAppender(self.records, state.pool)
+        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, state.pool, config)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
@@ -72,14 +66,10 @@ class RecordAccumulator:
     ) -> Waits[AppendResult]:
         """Append a record to its partition's last batch, or to a new one. When the call ends, it is accepted.
 
-        Args:
-            queue: of the partition.
-            timestamp: milliseconds since the epoch, from 0 to `MAX_TIMESTAMP`.
-            body: from the format's ``encode_body``.
-            callback: called when the record is complete, in this process, when it polls.
-            max_block_ms: how long to wait for memory.
-            route: chooses another partition where the record would open a new batch.
-            sizes: of key and value, for the record's metadata, as `FutureRecordMetadata` has them.
+        The timestamp is from 0 to `MAX_TIMESTAMP`; ``body`` is from the format's ``encode_body``. ``callback`` is
+        called when the record is complete, in this process, when it polls. ``max_block_ms`` is how long to wait for
+        memory. ``route`` chooses another partition where the record would open a new batch. ``sizes`` are those of key
+        and value, as `FutureRecordMetadata` has them.
 
         Raises:
             BufferExhaustedError: no memory became free in time.
@@ -89,7 +79,7 @@ class RecordAccumulator:
         self.check_usable()
         result = self.records.append(queue, timestamp, body, callback, sizes)
         if result is None:
-            result = yield from self.batches.appending(queue, timestamp, body, callback, max_block_ms, route, sizes)
+            result = yield from self.records.appending(queue, timestamp, body, callback, max_block_ms, route, sizes)
         return result
 
     @property
@@ -98,7 +88,7 @@ class RecordAccumulator:
         if self._columns is None:
             from shmaccum.accumulator.append.column_appender import ColumnAppender
 
-            self._columns = ColumnAppender(self.records, self.batches, self.check_usable)
+            self._columns = ColumnAppender(self.records, self.check_usable)
         return self._columns
 
     def open_room(self, queue: PartitionQueue) -> int:
@@ -107,11 +97,7 @@ class RecordAccumulator:
         return 0 if seen is None else max(0, self.records.batch_size - size_of(seen[1]))
 
     def check_usable(self) -> None:
-        """Prepare for an append: read the ring, which could overflow otherwise.
-
-        Raises:
-            ProducerClosedError: this process has closed its accumulator.
-        """
+        """Read the ring before an append: else it could overflow. Raises ProducerClosedError: we have closed."""
         if self.records.core.asks_first:  # one test for all
             self._before_append()
         self.pending.poll()
@@ -141,8 +127,7 @@ class RecordAccumulator:
 
         With a lane, given by its entry + 1, wait for its records only.
 
-        Raises:
-            KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
+        Raises KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
         self.block(self.flushing(timeout_s, lane))
 
@@ -179,14 +164,13 @@ class RecordAccumulator:
     def clean_up(self) -> None:
         """Publish the flushes under way, and free the slots that calls which are over left behind."""
         self.pending.count_flushes()
-        self.batches.free_unused()
+        self.records.free_unused()
 
     def close(self) -> None:
         """Stop accepting records and end waits for memory, in this process only."""
         self._is_closed = True
         self.records.core.asks_first = True
         self.records.close()
-        self.batches.close()
         self.state.pool.close()
 
 

@@ -3,6 +3,10 @@
 `shmaccum._core.Appender` does it, in a section under the partition's lock, and names the words that it owns. This
 module does what a section cannot, then calls it again: it waits for the lock, reads completions, makes a batch's
 result, and raises the errors.
+
+A new batch is prepared, with its record, in a slot that only this process uses (ALLOCATED), under no lock. One store of
+the slot's state, under the partition's lock, puts it into the deque, so no process sees half a batch. If the process
+dies before that store, the slot is reclaimed by its owner tag.
 """
 
 from __future__ import annotations
@@ -13,19 +17,26 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from shmaccum import _core
-from shmaccum._core import COMPRESSED_SIZE_SHIFT, FutureRecordMetadata, Slot
+from shmaccum._core import COMPRESSED_SIZE_SHIFT, STATE_MASK, Buffer, FutureRecordMetadata, Slot, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
+from shmaccum.accumulator.append.waits import SENDER, Memory, Waits
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import InvalidTimestampError, ProducerClosedError
+from shmaccum.errors import IllegalStateError, InvalidTimestampError, LockTimeoutError, ProducerClosedError
 from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import MAGIC
-from shmaccum.shm.layout import MAX_LINGER_MS
+from shmaccum.shm.layout import MAX_LINGER_MS, SlotState
 from shmaccum.shm.slab import Slab
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
+GROWTH_PART: Final = 4
+"""Who waits for memory brings an open batch as many slots as this part of those it has, and one."""
+GROWTH_SHARE: Final = 16
+"""Or this part of the memory, divided by the number of partitions, if that is more. Then all open batches together keep
+at most about this part of the memory without records, twice it while several processes bring some."""
 
 # Constants of this module: they are looked up for every record.
 _APPENDED: Final = _core.LOCK_TAKEN
@@ -65,11 +76,7 @@ class BatchCompressor:
     """Compresses the batches that are closed from the start, before they get memory: of columns and of large records.
 
     They then take fewer slots. All other batches grow, record by record, as they are; the sender compresses them
-    (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it.
-
-    Attributes:
-        compression: of the producer.
-        is_active: whether it changes anything.
+    (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it. ``is_active``: whether it changes anything.
     """
 
     def __init__(
@@ -84,11 +91,7 @@ class BatchCompressor:
         self.is_active: Final = record_format.compresses_ahead and compression is not CompressionType.NONE
 
     def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
-        """Compress the records of a batch.
-
-        Returns:
-            The records for the slab, compressed if that makes them smaller, and the batch's COMPRESSED word.
-        """
+        """Return a batch's records for the slab, compressed if that makes them smaller, and its COMPRESSED word."""
         if not self.is_active:
             return records, 0
         stored: bytes | memoryview = compress(self.compression, records, self._format.magic, self._level)
@@ -99,12 +102,10 @@ class BatchCompressor:
 
 
 class RecordAppender:
-    """Appends single records to the open batches of a slab. Threads may share it.
+    """Appends single records to the batches of a slab, by the sections of ``core``. Threads may share it.
 
-    Attributes:
-        core: the sections.
-        batch_size: bytes of a full batch; at least a slot, which it can fill.
-        max_bytes: bytes of its largest batches, but for records that take more.
+    ``batch_size`` is the bytes of a full batch: at least a slot, which it can fill. ``max_bytes`` is that of its
+    largest batches, but for records that take more.
     """
 
     def __init__(
@@ -113,9 +114,11 @@ class RecordAppender:
         record_format: RecordFormat,
         pending: PendingBatches,
         compressor: BatchCompressor,
+        pool: BufferPool,
         config: ProducerConfig,
     ) -> None:
         self.slab = slab
+        self.pool = pool
         self.format = record_format
         self.pending = pending
         self.compressor = compressor
@@ -139,6 +142,14 @@ class RecordAppender:
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
         self._memory = slab.memory
+        self._words = slab.words
+        self._small_body_size = self.slot_size - self.header_size - record_format.record_overhead_max
+        self._is_closed = False
+        self.unused: Final[dict[int, list[Buffer]]] = {}
+        """Slots of calls that are over, allocated and not placed in a deque, by an id. While its call goes on,
+        a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
+        """
+        slab.on_fork(self)
 
     def append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
@@ -152,8 +163,7 @@ class RecordAppender:
 
         ``method`` is one of `core`, which takes the deque's entry and lane before ``args``.
 
-        Returns:
-            What it returns at last: it has appended, or there is no room.
+        Returns what it returns at last: it has appended, or there is no room.
         """
         section = partial(method, queue.entry, queue.lane if queue.lane_at else 0, queue.lease_generation, *args)
         expected: list[int] = []
@@ -181,7 +191,7 @@ class RecordAppender:
     def begin_batch(
         self,
         queue: PartitionQueue,
-        buffer: _core.Buffer,
+        buffer: Buffer,
         timestamp: int,
         body: bytes,
         callback: DeliveryCallback | None,
@@ -217,10 +227,121 @@ class RecordAppender:
         slots = memory.chain(slot, self.slab.words[self.slab.geometry.header(slot) + Slot.SLOTS])
         return memory.places(slots, self.header_size, self.header_size + size)
 
+    def forked(self) -> None:
+        """Forget all unused slots; in a forked child, they are the parent's."""
+        self.unused.clear()
+
+    def appending(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+        route: Route | None,
+        sizes: int,
+    ) -> Waits[AppendResult]:
+        """Append a record that the open batch, if any, has no room for; as `RecordAccumulator.appending`."""
+        chosen = queue if route is None else route.reroute(queue)
+        if chosen is not queue:
+            self.slab.button.press()  # no record comes behind the full batch that shows it to the sender
+            queue = chosen  # which may have an open batch
+            result = self.append(queue, timestamp, body, callback, sizes)
+            if result is not None:
+                return result
+        # Compressed before slots are allocated: waiting for slots can take much longer than compressing.
+        size, large = self.slot_size, None
+        if len(body) >= self._small_body_size:
+            size, large = self._size_of_batch(timestamp, body)
+        if self.unused:
+            self.free_unused()
+        taken: list[Buffer] = []
+        hand = id(taken)  # here: a call in the `finally` could end by an interrupt before the store behind it
+        deadline_s = time.monotonic() + max_block_ms / 1000
+        try:
+            yield SENDER
+            while True:
+                left_ms = max(0.0, (deadline_s - time.monotonic()) * 1000)
+                wanted = 0 if large is not None else self._wanted(queue, len(body))
+                yield Memory(max(size, wanted), left_ms, taken)
+                if route is not None:  # another thread may have switched partitions during the wait for slots
+                    queue = route.reroute(queue)
+                if large is not None or not self._extend(queue, taken, len(body)):
+                    result = self.begin_batch(queue, taken[0], timestamp, body, callback, large, sizes)
+                    if result[2]:
+                        del taken[:]  # it is in its deque now
+                    break
+                extended = self.append(queue, timestamp, body, callback, sizes)
+                if extended is not None:
+                    result = extended
+                    break
+        finally:
+            if taken:
+                self.unused[hand] = taken
+                self.free_unused()
+        return result
+
+    def _wanted(self, queue: PartitionQueue, body_size: int) -> int:
+        """Return how many bytes others can spare for an open batch that grows, as each wait costs a wake-up; or 0."""
+        open_batch, most = self.core.growing(queue.entry, body_size)
+        if open_batch is None:
+            return 0
+        share = self.slab.geometry.slot_count // (GROWTH_SHARE * max(1, self._words[Super.PARTITION_COUNT]))
+        return self.slot_size * min(max(open_batch.slots // GROWTH_PART + 1, share), most)
+
+    def _extend(self, queue: PartitionQueue, taken: list[Buffer], body_size: int) -> bool:
+        """Give the memory to the open batch, if that grows; return whether it has it.
+
+        Also if another process was faster and there is room by now, but less than this brings. Producers that fill the
+        same partitions run out of room at the same time; else most of them would have waited in vain.
+        """
+        size = max(body_size, taken[0].slots * self.slot_size)
+        open_batch, most = self.core.growing(queue.entry, size)
+        if open_batch is None or taken[0].slots > most or not self.pool.extend(open_batch, taken[0]):
+            return False
+        del taken[:]
+        return True
+
+    def _size_of_batch(self, timestamp: int, body: bytes) -> tuple[int, LargeRecord | None]:
+        """Return the bytes of a batch that a record begins, and the record, compressed, if no other one has room."""
+        record = self.format.encode_record(0, timestamp, timestamp, body)
+        size = self.header_size + len(record)
+        if size < self.batch_size:
+            return size, None
+        records, compressed = self.compressor.compress(record)
+        return size, LargeRecord(records, size, compressed)
+
+    def free_unused(self) -> None:
+        """Free the slots that did not become batches; can be repeated after an interrupt.
+
+        The record can be accepted already, so a lock that a stopped process holds is no error here. The slots stay
+        noted, to be freed with the next batch.
+        """
+        for hand, taken in list(self.unused.items()):
+            try:
+                unused = [buffer for buffer in taken if self._is_unused(buffer)]
+                for buffer in unused:
+                    self.pending.contributions.forget(buffer.batch)
+                if unused:
+                    self.pool.deallocate(*unused)
+            except LockTimeoutError:
+                return
+            except (IllegalStateError, IndexError, ValueError):
+                # No error if another thread, or a handler, was faster, or has detached the slab meanwhile: then the
+                # sender frees slots without an owner.
+                if not self._is_closed and any(map(self._is_unused, taken)):
+                    raise
+            self.unused.pop(hand, None)
+
+    def _is_unused(self, buffer: Buffer) -> bool:
+        state = self._words[self.slab.geometry.header(buffer.slot) + Slot.STATE]
+        return state & STATE_MASK == SlotState.ALLOCATED and self.pool.is_taken(buffer)
+
     def close(self) -> None:
-        """Stop appending, and release the slab's memory."""
+        """Stop appending, and release the slab's memory: this process can leave the slab at any time."""
         self._append = closed
         self.core.close()
+        self._is_closed = True
 
 
 def closed(*_: object) -> tuple[Any, ...]:
@@ -229,11 +350,7 @@ def closed(*_: object) -> tuple[Any, ...]:
 
 
 def check_timestamp(timestamp: int) -> int:
-    """Return a timestamp, if a record can have it.
-
-    Raises:
-        InvalidTimestampError: it is negative, or takes more than 63 bits.
-    """
+    """Return a timestamp if a record can have it. Raises InvalidTimestampError: it is not 0 to 2^63 - 1."""
     if not 0 <= timestamp <= MAX_TIMESTAMP:
         raise InvalidTimestampError(f"timestamp must be 0 to 2^63 - 1 milliseconds since 1970, not {timestamp}")
     return timestamp

@@ -84,10 +84,7 @@ class BatchDrainer:
     # --- back ---------------------------------------------------------------------------------------
 
     def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
-        """Put a batch that failed, and may succeed later, back in front of all later ones.
-
-        ``incident`` is the number of the incident that made it fail, 0 for none.
-        """
+        """Put a batch that can succeed later back in front of all later ones; with the number of its incident, or 0."""
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1
         self._words[batch.partition_at + Partition.BATCHES_RETRIED] += 1
@@ -108,8 +105,7 @@ class BatchDrainer:
 
         All indexes are rebuilt from the headers, damaged or not, except those whose lock a stopped process holds.
 
-        Raises:
-            SlabDamagedError: a word of the slab is damaged.
+        Raises SlabDamagedError: a word of the slab is damaged.
         """
         self._slab.check()
         for lock in self._slab.locks:

@@ -88,8 +88,7 @@ class BatchCompleter:
     def finish(self, batches: Sequence[RecordBatch], again: bool = False) -> list[RecordBatch]:
         """Free batches that are COMPLETING, or put them back; ``again`` if an earlier sender may have begun to.
 
-        Returns:
-            Those with records left, back in their deques.
+        Returns those with records left, back in their deques.
         """
         contributors: set[int] = set()
         done: list[RecordBatch] = []
@@ -123,10 +122,7 @@ class BatchCompleter:
         self._wake(contributors)
 
     def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
-        """Return whether one more part can be sent: every living contributor's ring has room for its completion.
-
-        ``core/complete.pxi`` explains why this is enough.
-        """
+        """Return whether every living contributor's ring has room for one more part: ``core/complete.pxi`` has why."""
         owed = len(self._slab.deques.slots_in(SlotState.ALLOCATED, STATE_MASK)) + parts_in_flight
         alive = filter(self._slab.processes.is_alive, batch.contributors())
         return all(self.core.has_room(entry, owed) for entry in alive)

@@ -49,10 +49,7 @@ class Compressed(NamedTuple):
 class CompressionAhead:
     """Compresses batches ahead. Only the sender's thread calls it.
 
-    ``core`` chooses no batch that is being compressed.
-
-    Attributes:
-        levels: of the compression types that have levels; can be replaced.
+    ``core`` chooses no batch that is being compressed. ``levels``, of the compression types that have some, can change.
     """
 
     def __init__(self, slab: Slab, core: ReadyCheck, deferral: Deferral, record_format: RecordFormat) -> None:
@@ -126,10 +123,7 @@ class CompressionAhead:
     def _compress(
         self, views: BatchMemory, contents: tuple[int, int], wanted: CompressionType, level: int | None
     ) -> Compressed:
-        """Compress the records of a batch; a thread's work.
-
-        A copy of them: the batch can expire meanwhile, and another one be written into its slots.
-        """
+        """Compress a copy of a batch's records, a thread's work: its slots can have another one meanwhile."""
         records = b"".join((views[0][self._format.header_size :], *views[1:]))
         return Compressed(contents, compress(wanted, records, self._format.magic, level))
 

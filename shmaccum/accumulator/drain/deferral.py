@@ -29,11 +29,7 @@ RETRY_MS: Final = 1000
 
 
 class Deferral:
-    """Locks whose last acquire timed out. Used by the sender's one thread.
-
-    Attributes:
-        until_ms: lock number -> when it can be tried again.
-    """
+    """Locks whose last acquire timed out, by number, and when each can be tried again. One thread uses it."""
 
     def __init__(self) -> None:
         self.until_ms: dict[int, int] = {}
@@ -53,12 +49,9 @@ class Deferral:
         return self.run(lock, partial(lock.run, section))
 
     def run(self, lock: SlabLock, work: Callable[[float], Done]) -> Done:
-        """Do work that begins with a wait for a lock; return what it returns.
+        """Do work that begins with a wait for a lock, and gets its timeout; return what it returns.
 
-        ``work`` gets the timeout of that wait.
-
-        Raises:
-            LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
+        Raises LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
         """
         if self.until_ms and self.until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
@@ -79,8 +72,7 @@ class Deferral:
 class BatchReturns:
     """Puts batches back into their deques, now or later.
 
-    Attributes:
-        waiting: slot -> a batch that still waits to be put back, and what to call then.
+    ``waiting``: slot -> a batch that still waits to be put back, and what to call then.
     """
 
     def __init__(self, deques: _core.PartitionDeques, known: PartitionMap, deferral: Deferral) -> None:
@@ -90,13 +82,7 @@ class BatchReturns:
         self.waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
 
     def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
-        """Put a batch back to its place in its deque, now or as soon as its lock is available.
-
-        ``if_later`` is called when it is back, if that is not now.
-
-        Returns:
-            Whether it is back.
-        """
+        """Put a batch back into its deque; return False if that is later, with a call of ``if_later``."""
         if self._try(batch):
             return True
         self.waiting[batch.slot] = batch, if_later

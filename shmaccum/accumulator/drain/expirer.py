@@ -1,9 +1,12 @@
 """Fails batches that expire, or whose cluster cannot be reached at all.
 
 ``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time is
-the longest ``delivery.timeout.ms`` of its contributors. It runs from the creation, over all retries; a queued batch
-expires after those before it. A batch in flight expires, too: its producers get the error at once, and its slot is
-freed when it is answered (`BatchCompleter.release`).
+the longest ``delivery.timeout.ms`` of its contributors: no record fails before its own producer's time. It runs from
+the creation, over all retries; a queued batch expires after those before it. A batch in flight expires, too: its
+producers get the error at once, and its slot is freed when it is answered (`BatchCompleter.release`).
+
+Each process stores the smallest ``delivery.timeout.ms`` of its producers in its table entry: the sender looks that
+often for what has expired. After its death the word stays until another process takes the entry.
 
 Time without a sender does not count for orphans, batches whose contributors are all dead. So each new sender restarts
 their ``delivery.timeout.ms``, at most `MAX_RENEWALS` times.
@@ -19,7 +22,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from shmaccum._core import AHEAD_MS, LIMITS_SHIFT, Partition, Process, Super
+from shmaccum._core import AHEAD_MS, Partition, Process, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns
 from shmaccum.accumulator.state.lanes import LaneTable
@@ -35,53 +38,18 @@ MAX_RENEWALS: Final = 10
 """How often a batch's time is restarted. A batch that crashes every sender that tries to send it must expire."""
 
 
-class DeliveryLimits:
-    """The limits of a slab's batches: ``delivery.timeout.ms`` and ``retries`` of their producers.
-
-    A batch can hold records of several producers, and both limits are promises to each. So its header has the largest
-    values of the producers that appended to it: no record fails before its own producer's time.
-
-    Each process also stores the smallest ``delivery.timeout.ms`` of its producers in its table entry: the sender looks
-    that often for what has expired. After its death the word stays until another process takes the entry.
-    """
-
-    def __init__(self, slab: Slab) -> None:
-        self._slab = slab
-        self._words = slab.words
-
-    def shortest_ms(self) -> int:
-        """Return a lower bound for the timeout of new batches, until timeouts change."""
-        geometry = self._slab.geometry
-        timeouts = column_of(
-            self._words, geometry.process(0) + Process.SHORTEST_TIMEOUT, geometry.max_processes, Process.length
-        )
-        return min(filter(None, timeouts), default=LIMITS_MASK) - 1
-
-    def timeout_ms(self, batch: RecordBatch) -> int:
-        """Return the age, in milliseconds, at which a batch expires."""
-        return batch.limits & LIMITS_MASK
-
-    def retries(self, batch: RecordBatch) -> int:
-        """Return how often a batch may be sent again."""
-        return batch.limits >> LIMITS_SHIFT
-
-
 class BatchExpirer:
     """Fails batches of a slab before they are acknowledged.
 
-    Attributes:
-        next_expiry_ms: monotonic milliseconds before which no batch, queued or in flight, expires.
+    No batch, queued or in flight, expires before ``next_expiry_ms``, in monotonic milliseconds.
     """
 
-    def __init__(
-        self, slab: Slab, known: PartitionMap, completer: BatchCompleter, returns: BatchReturns, limits: DeliveryLimits
-    ) -> None:
+    def __init__(self, slab: Slab, known: PartitionMap, completer: BatchCompleter, returns: BatchReturns) -> None:
         self._slab = slab
         self._words = slab.words
         self._map = known
         self._completer = completer
         self._returns = returns
-        self._limits = limits
         self.next_expiry_ms = 0.0
         self._timeouts_seen = -1
         """``Super.TIMEOUTS_CHANGED`` at the last look for what has expired."""
@@ -93,7 +61,7 @@ class BatchExpirer:
             return []
         self._timeouts_seen = changed
         # A batch created from now on expires later than this.
-        self.next_expiry_ms = now_ms + self._limits.shortest_ms()
+        self.next_expiry_ms = now_ms + self._shortest_ms()
         in_flight = [
             BatchOutcome(batch, error=DeliveryTimeoutError, incident=batch.attempt_incident)
             for batch in self._expired_in_flight(now_ms)
@@ -143,6 +111,13 @@ class BatchExpirer:
             self._completer.complete(dropped)
         return dropped
 
+    def _shortest_ms(self) -> int:
+        """Return a lower bound for the timeout of new batches, until timeouts change."""
+        geometry = self._slab.geometry
+        at = geometry.process(0) + Process.SHORTEST_TIMEOUT
+        timeouts = column_of(self._words, at, geometry.max_processes, Process.length)
+        return min(filter(None, timeouts), default=LIMITS_MASK) - 1
+
     def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
         slots = self._slab.deques.slots_in(SlotState.IN_FLIGHT, SlotState.IN_FLIGHT)
         batches = [RecordBatch(self._slab.core, slot) for slot in slots]
@@ -153,7 +128,7 @@ class BatchExpirer:
         return [batch for batch in expired if batch not in returning]
 
     def _take(self, now_ms: int | None, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
-        """Take batches out of their deques to fail them: the expired ones, or all if ``now_ms`` is None.
+        """Take the expired batches out of their deques to fail them, or all if ``now_ms`` is None.
 
         Without an incident, each has that of its last attempt.
         """
@@ -199,7 +174,7 @@ class BatchExpirer:
         """Return whether a batch has expired; if not, lower `next_expiry_ms` to its expiry."""
         if batch.created_ms > now_ms + AHEAD_MS:
             batch.bring_back(now_ms)
-        expiry_ms = batch.created_ms + self._limits.timeout_ms(batch)
+        expiry_ms = batch.created_ms + batch.timeout_ms
         if expiry_ms <= now_ms:
             return True
         self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)

@@ -116,10 +116,7 @@ class OpenBatchThrottle:
         """Node id -> slot and generation of the last open batch taken for it."""
 
     def room(self, node_id: int) -> int:
-        """Return how many open batches may go into requests to a node now.
-
-        0 only while a response of the node is outstanding.
-        """
+        """Return how many open batches may be taken for a node now; 0 only while a response of it is outstanding."""
         free = 0 if self._is_exhausted() else self._words[Super.FREE_SLOTS]
         if free >= self._least_free:
             return min(free, self._geometry.slot_count)
@@ -161,10 +158,8 @@ class ReadyCheckResult(NamedTuple):
 class ReadyCheck:
     """Looks for sendable batches in the deques of a slab.
 
-    Args:
-        sequences: without a producer id, where there must be one, nothing is ready.
-        returns: nothing behind a batch that waits to be put back may be sent.
-        max_in_flight: ``max.in.flight.requests.per.connection``, here per partition.
+    Nothing is ready without a producer id, where there must be one, or behind a batch that waits to be put back.
+    ``max_in_flight`` is ``max.in.flight.requests.per.connection``, here per partition.
     """
 
     def __init__(

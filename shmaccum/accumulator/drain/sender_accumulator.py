@@ -15,7 +15,7 @@ from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
-from shmaccum.accumulator.drain.expirer import BatchExpirer, DeliveryLimits
+from shmaccum.accumulator.drain.expirer import BatchExpirer
 from shmaccum.accumulator.drain.ready_check import Cluster, ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
@@ -23,26 +23,19 @@ from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import LockTimeoutError
-from shmaccum.shm.layout import LIMITS_MASK, SlotState
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.locks import SlabLock
 
 
 class SenderAccumulator:
-    """The batches of a slab, as its sender drains them. One thread uses it.
+    """The batches of a slab, as its sender drains them, with the settings that all users share. One thread uses it.
 
-    The settings are those that all users of the slab share.
-
-    Attributes:
-        doubt: decides batches that the broker refused as out of order, and can still have.
-        ahead: compresses large batches before they are drained.
-        counts: of what is sent and delivered.
-        drain, complete, has_backlog and other functions: see the objects that have them.
+    Its functions and parts are documented where they are defined.
     """
 
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
         slab, known = state.slab, state.map
         self.state: Final = state
-        self.limits: Final = DeliveryLimits(slab)
         self._words = slab.words
         self.lanes: Final = LaneTable(slab, known)
         self._lanes_seen = -1
@@ -71,7 +64,7 @@ class SenderAccumulator:
         self.reenqueue: Final = drainer.reenqueue
         self.put_back: Final = drainer.put_back
         self.doubt: Final = SequenceDoubt(self.sequences, completer, drainer)
-        self.expirer: Final = BatchExpirer(slab, known, completer, self._returns, self.limits)
+        self.expirer: Final = BatchExpirer(slab, known, completer, self._returns)
         self.abort_expired_batches: Final = self.expirer.abort_expired_batches
         self.abort_incomplete_batches: Final = self.expirer.abort_incomplete_batches
 
@@ -120,11 +113,7 @@ class SenderAccumulator:
         return True
 
     def take_lanes_from_dead(self) -> None:
-        """Close the lanes of dead processes.
-
-        Raises:
-            LockTimeoutError: a stopped process holds the tables' lock.
-        """
+        """Close the lanes of dead processes. Raises LockTimeoutError: a stopped process holds the tables' lock."""
         slab = self.state.slab
         for lane, holder in self.lanes.abandoned():
             self.deferral.section(slab.tables_lock, partial(slab.tables.take_lane, lane, holder))
@@ -150,8 +139,7 @@ class SenderAccumulator:
         slab = self.state.slab
         held = (RecordBatch(slab.core, slot) for slot in slab.deques.slots_in(SlotState.OPEN, STATE_MASK))
         return any(
-            batch.created_ms <= time_ms and batch.created_ms + (batch.limits & LIMITS_MASK) + RETRY_MS > now_ms
-            for batch in held
+            batch.created_ms <= time_ms and batch.created_ms + batch.timeout_ms + RETRY_MS > now_ms for batch in held
         )
 
     def send_all(self) -> None:

@@ -37,10 +37,7 @@ class SequenceDoubt:
         return True
 
     def confirm(self, batch: RecordBatch) -> list[BatchOutcome]:
-        """Note that the broker has a batch; return the outcomes of the undecided ones before it, in order.
-
-        Their offsets are unknown.
-        """
+        """Note that the broker has a batch; return the undecided ones before it, in order, with unknown offsets."""
         if not self._sequences.undecided_count:
             return []
         stored = self._sequences.take_undecided(batch.partition)

@@ -27,10 +27,7 @@ class AccumulatorState:
     """One process's view of a slab's batches, for either half of the accumulator.
 
     The caller has attached the slab, and detaches it. ``while_waiting`` is called before and during a wait for memory,
-    under no lock.
-
-    Attributes:
-        map: topics and partitions; all states of this process share it.
+    under no lock. All states of this process share the map of topics and partitions.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig, while_waiting: Callable[[], None] | None = None) -> None:

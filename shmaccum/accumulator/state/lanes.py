@@ -95,11 +95,7 @@ class LaneTable:
         return [(lane, holder) for lane, holder in holders if holder and not self.is_held(lane)]
 
     def lease(self, transactional_id: str) -> LaneLease:
-        """Lease the lane of a transactional id; a process that holds it is fenced.
-
-        Raises:
-            SlabFullError: all lanes are held by living processes.
-        """
+        """Lease the lane of an id, and fence its holder. Raises SlabFullError: living processes hold all lanes."""
         lane = _core.TABLES_STALE
         while lane == _core.TABLES_STALE:  # another process has leased the unused lane meanwhile
             lease = partial(self._slab.tables.lease, transactional_id.encode(), *self._unused())
@@ -153,11 +149,7 @@ class LaneLease:
         return lane_error(failed) if failed else None
 
     def queue(self, of: PartitionQueue) -> PartitionQueue:
-        """Return the lane's deque for a partition, given the one outside of transactions.
-
-        Raises:
-            SlabFullError: the partition table is full.
-        """
+        """Return the lane's deque for a partition, given the other one. Raises SlabFullError: the table is full."""
         queue = self._map.lane_queue(self._lane + 1, of)
         queue.lease(self._at, self._generation)
         return queue
@@ -168,8 +160,7 @@ class LaneLease:
         An append checks GENERATION and puts its records in under one acquisition of its partition's lock. So one that
         was faster is over once these locks have been free. This is also so for one by the last holder of the lane.
 
-        Raises:
-            LockTimeoutError: a stopped process holds one of them; the call can be repeated.
+        Raises LockTimeoutError: a stopped process holds one of them; the call can be repeated.
         """
         section = partial(self._slab.tables.end_transaction, self._lane, self._generation)
         _, is_valid = self._slab.tables_lock.run(section)
@@ -178,12 +169,9 @@ class LaneLease:
             lock.run(lock.core.pass_through)
 
     def open(self, producer_id: int, epoch: int, version: int) -> None:
-        """Let the sender send what is appended from now on; the lane is empty.
+        """Let the sender send what is appended from now on, in an empty lane; the version is 1 or 2.
 
-        The version of the transaction protocol is 1 or 2.
-
-        Raises:
-            ProducerFencedError: another process has leased the lane.
+        Raises ProducerFencedError: another process has leased the lane.
         """
         entries, now_ms = array("Q", self._table.entries_of(self._lane)), time.time_ns() // 1_000_000
         section = partial(

@@ -121,11 +121,7 @@ class PartitionMap:
         self._refreshing = native.RLock()
 
     def refresh(self) -> None:
-        """Read what has changed since the last refresh. Threads may do so at once.
-
-        Raises:
-            SlabDamagedError: the tables are damaged.
-        """
+        """Read what has changed since the last refresh, in any thread. Raises SlabDamagedError: a table is damaged."""
         if self._words[Super.GENERATION] != self.generation:
             with self._refreshing:
                 self._refresh()
@@ -152,7 +148,9 @@ class PartitionMap:
     def _take_in_topics(self, first: int, stop: int) -> None:
         new = []
         for entry in range(first, stop):
-            name = self._name(entry)
+            at = self._geometry.topic(entry)
+            start = (at + Topic.NAME) * WORD
+            name = str(self._slab.buffer[start : start + self._words[at + Topic.NAME_LENGTH]], "ascii")
             topic = self.topics.setdefault(name, TopicEntry(self._slab, entry, name))
             if topic.entry != entry:
                 raise self._slab.damaged(f"topic entry {entry} has the name {name!r} of another entry")
@@ -204,14 +202,6 @@ class PartitionMap:
             self.refresh()
             topic = self.topics.get(name)
         return topic
-
-    def queue(self, topic_partition: TopicPartition) -> PartitionQueue | None:
-        """Return a partition's deque, None if it has no entry."""
-        queue = self.queues.get(topic_partition)
-        if queue is None:
-            self.refresh()
-            queue = self.queues.get(topic_partition)
-        return queue
 
     def absence(self, topic_partition: TopicPartition) -> str:
         """Return in words why a partition no longer exists; "" if it exists as far as is known."""
@@ -266,26 +256,17 @@ class PartitionMap:
         return column_of(self._words, self._geometry.topic(0) + word, topics, Topic.length)
 
     def update(self, name: str, partition_count: int, error: type[KafkaError] | None = None, topic_id: int = 0) -> None:
-        """Store an answer about one topic, as `update_all` does, and raise if it finds no room.
-
-        Raises:
-            SlabFullError: the partition table is full; the topic has FAILED.
-        """
+        """Store an answer about one topic, as `update_all`. Raises SlabFullError: it finds no room, and has FAILED."""
         if self.update_all([TopicUpdate(name, partition_count, error, topic_id)]):
             raise self.no_room(self.topics[name])
 
     def update_all(
         self, updates: Iterable[TopicUpdate], run: Callable[[Section], Outcome] | None = None
     ) -> list[TopicEntry]:
-        """Store the cluster's state of topics (the sender's side).
+        """Store the cluster's state of topics (the sender's side); return those whose partitions find no room.
 
-        ``run`` runs a section of the tables' lock, with the sender's short timeout.
-
-        Returns:
-            The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
-
-        Raises:
-            LockTimeoutError: ``run`` timed out; some topics may have been stored.
+        These have FAILED, and keep the partitions that they had. ``run`` runs a section of the tables' lock, with the
+        sender's short timeout. Raises LockTimeoutError: it timed out; some topics may have been stored.
         """
         run = run or self._slab.tables_lock.run
         without_room = []
@@ -329,8 +310,7 @@ class PartitionMap:
 
         The lane is given by its entry + 1. The caller holds it, so no other process adds an entry of it.
 
-        Raises:
-            SlabFullError: the partition table is full.
+        Raises SlabFullError: the partition table is full.
         """
         queue = self.of_lanes.get((lane, of.topic_partition))
         if queue is None:
@@ -355,8 +335,3 @@ class PartitionMap:
             f"{geometry.max_partitions} are in use; set shmaccum.max.partitions to "
             f"{used + needed - len(self.queues_of(topic.name))} or more (for all users of the slab)"
         )
-
-    def _name(self, entry: int) -> str:
-        at = self._geometry.topic(entry)
-        start = (at + Topic.NAME) * WORD
-        return str(self._slab.buffer[start : start + self._words[at + Topic.NAME_LENGTH]], "ascii")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum import _core
-from shmaccum._core import COMPRESSION_MASK
+from shmaccum._core import COMPRESSION_MASK, LIMITS_SHIFT
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
-from shmaccum.shm.layout import SlotState
+from shmaccum.shm.layout import LIMITS_MASK, SlotState
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 
@@ -30,21 +30,24 @@ class RecordBatch(_core.RecordBatch):
         return _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None
 
     @property
-    def wanted_compression(self) -> CompressionType:
-        """The compression that the producer that opened it wants.
+    def timeout_ms(self) -> int:
+        """Age, in milliseconds, at which it expires: the longest ``delivery.timeout.ms`` of its producers."""
+        return self.limits & LIMITS_MASK
 
-        Raises:
-            CorruptRecordError: the header names an unknown compression.
-        """
+    @property
+    def retries(self) -> int:
+        """How often it can be sent again: the most ``retries`` of its producers."""
+        return self.limits >> LIMITS_SHIFT
+
+    @property
+    def wanted_compression(self) -> CompressionType:
+        """The compression that its first producer wants. Raises CorruptRecordError: the header has an unknown one."""
         return CompressionType.for_attributes(self.wanted)
 
     def check(self, header_size: int) -> None:
-        """Validate what sealing needs of the header, before it is used.
+        """Validate what sealing needs of the header, with ``header_size`` bytes before the records.
 
-        ``header_size`` bytes are reserved in front of the records.
-
-        Raises:
-            CorruptRecordError: a word is damaged.
+        Raises CorruptRecordError: a word is damaged.
         """
         compressed = self.compressed
         is_known = not compressed or compressed & COMPRESSION_MASK in _COMPRESSIONS
@@ -60,8 +63,7 @@ class RecordBatch(_core.RecordBatch):
     def memory(self) -> BatchMemory:
         """Return writable views of its `stored_size` bytes in the slab, one for each run of slots.
 
-        Raises:
-            CorruptRecordError: its chain of slots is broken.
+        Raises CorruptRecordError: its chain of slots is broken.
         """
         views = self.views()
         if views is None:

@@ -80,15 +80,7 @@ def _positive(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo.
-
-    Raises:
-        ApiVersionError: a package or Java is missing; the text has the command that installs it.
-        ConfigError: a setting is wrong.
-        KafkaStorageError: the output directory cannot be used.
-        NetworkError: the cluster cannot be used.
-        OSError: the file for the figures cannot be written.
-    """
+    """Run the demo."""
     missing = [package for package in _PACKAGES if find_spec(package) is None]
     if missing:
         raise ApiVersionError(f"the demo needs {', '.join(missing)}: pip install 'shmaccum[demo]'")
@@ -128,11 +120,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(args: argparse.Namespace) -> Target:
-    """Return the destination that the arguments select.
-
-    Raises:
-        ConfigError: a setting is wrong, or contradicts the arguments.
-    """
+    """Return the destination that the arguments select. Raises ConfigError: a setting is wrong, or contradicts them."""
     given = given_settings(args, {})
     if args.bootstrap_servers is not None:
         given["bootstrap.servers"] = args.bootstrap_servers

@@ -16,13 +16,7 @@ _EXAMPLES: Final = 3
 
 @dataclass(slots=True)
 class TopicContents:
-    """What a reader found in a topic.
-
-    Attributes:
-        values: by key, the values in the order of their offsets.
-        records: their number.
-        problems: found while reading.
-    """
+    """What a reader found in a topic: the values of each key, in the order of their offsets, and problems."""
 
     values: dict[bytes | None, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
     records: int = 0
@@ -68,12 +62,9 @@ def compare(
     found: Mapping[bytes | None, Sequence[bytes | None]],
     spelled: Callable[[bytes], str],
 ) -> list[str]:
-    """Compare every record with its source; return the problems.
+    """Compare the values of each key, in order, with its source; return the problems.
 
-    Args:
-        expected: by key, the values in order.
-        found: the same, from the topic.
-        spelled: converts a value to the spelling of ``expected``.
+    ``spelled`` converts a value to the spelling of ``expected``.
     """
     missing: list[str] = []
     unexpected: list[str] = []

@@ -35,13 +35,9 @@ _AT_ONCE: Final = 10_000
 class ClusterTarget:
     """A topic of a cluster. Attributes and methods are those of `shmaccum.cli.demo.log.LogTarget`.
 
-    Args:
-        given: settings to reach the cluster, ``bootstrap.servers`` at least.
-        topic: created if it does not exist; records that it holds already are not checked.
-        partitions: of a created topic.
+    The topic is created if it does not exist; records that it holds already are not checked.
 
-    Raises:
-        ConfigError: a setting is wrong.
+    Raises ConfigError: a setting is wrong.
     """
 
     def __init__(self, given: Mapping[str, object], topic: str, partitions: int) -> None:
@@ -61,8 +57,7 @@ class ClusterTarget:
     def prepare(self) -> None:
         """Create the topic if it is missing, and record where each of its partitions ends.
 
-        Raises:
-            NetworkError: the cluster does not respond, or responds with an error.
+        Raises NetworkError: the cluster does not respond, or responds with an error.
         """
         with self._answers(), self._consumer() as consumer:
             admin = AdminClient(self._connection)  # it must outlive its futures
@@ -78,8 +73,7 @@ class ClusterTarget:
     def read_back(self) -> TopicContents:
         """Read the records added since `prepare`; check that offsets are consecutive.
 
-        Raises:
-            NetworkError: the cluster does not respond, or responds with an error.
+        Raises NetworkError: the cluster does not respond, or responds with an error.
         """
         contents = TopicContents()
         with self._answers(), self._consumer() as consumer:

@@ -64,13 +64,7 @@ def plain_json(value: bytes) -> str:
 
 
 class FlightsJob:
-    """PySpark on this machine, with the flights ready to send.
-
-    Args:
-        flights: the table.
-        workers: Python workers at once.
-        log: receives everything that Spark and its workers print.
-    """
+    """PySpark on this machine, with the flights ready to send. All that Spark and its workers print goes to ``log``."""
 
     def __init__(self, flights: pa.Table, workers: int, log: IO[str]) -> None:
         self._spark = _start_spark(workers, log)
@@ -100,11 +94,7 @@ class FlightsJob:
         return records
 
     def send(self, topic: str, settings: Mapping[str, object]) -> float:
-        """Write the records to a topic with these settings for the producers.
-
-        Returns:
-            Seconds until all records were acknowledged.
-        """
+        """Write the records with these settings for the producers; return seconds until all were acknowledged."""
         from shmaccum.spark import register
 
         register(self._spark)

@@ -11,25 +11,15 @@ from typing import Final
 
 from shmaccum.cli.demo.check import TopicContents, read_topic
 from shmaccum.errors import KafkaStorageError
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 _MARKER: Final = ".shmaccum-demo"
 
 
 class LogTarget:
-    """A directory for the log transport.
+    """A directory for the log transport, with one topic; an earlier demo's output there is replaced.
 
-    Args:
-        directory: of the log; an earlier demo's output there is replaced.
-        topic: its only topic.
-        partitions: of the topic.
-        given: more settings.
-
-    Attributes:
-        name: for people.
-        topic: the records'.
-        settings: for producers that write there.
-        hint: a command that shows the records.
+    ``name`` is for people, ``settings`` for producers that write there; the command ``hint`` shows the records.
     """
 
     def __init__(self, directory: Path, topic: str, partitions: int, given: Mapping[str, object]) -> None:
@@ -46,11 +36,7 @@ class LogTarget:
         self.hint = f"{command} dump {directory}"
 
     def prepare(self) -> None:
-        """Create the directory, or empty it of an earlier demo's output.
-
-        Raises:
-            KafkaStorageError: it holds anything else, or cannot be created.
-        """
+        """Create the directory, or empty it of an earlier demo. Raises KafkaStorageError: it holds anything else."""
         try:
             self._clear()
             self._directory.mkdir(parents=True, exist_ok=True)

@@ -26,10 +26,7 @@ _LINES: Final = 4
 class SlabWatch:
     """Observations of one slab, which does not have to exist yet or any longer.
 
-    Attributes:
-        created_ms: wall-clock milliseconds of its creation.
-        metrics: the slab's, at the last look.
-        producers: pids of the processes that have appended records.
+    ``metrics`` are the slab's at the last look, ``producers`` the pids of the processes that have appended records.
     """
 
     def __init__(self, name: str) -> None:

@@ -61,12 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch slabs.
-
-    Raises:
-        ConfigError: the output is no terminal that can be drawn on, and neither ``--once`` nor ``--json`` is given.
-        SlabNotFoundError: with ``--once``, the named slab does not exist.
-    """
+    """Watch slabs."""
     choices = Choices()
     if args.tab is not None:
         choices.tab = [tab.title.lower() for tab in TABS].index(args.tab)
@@ -95,11 +90,7 @@ def _console() -> Console:
 
 
 def _named(name: str | None) -> list[SlabReport | UnreadableSlab]:
-    """Return all slabs, or those of a name.
-
-    Raises:
-        SlabNotFoundError: there is none of that name.
-    """
+    """Return all slabs, or those of a name. Raises SlabNotFoundError: there is none of that name."""
     slabs = list(all_reports(name))
     if name is not None and not slabs:
         raise no_such_slab(name)
@@ -154,15 +145,9 @@ class _Histories:
 
 
 class _Watch:
-    """The live view.
+    """The live view of a slab, or of all, on the terminal of ``keyboard`` and ``console``.
 
-    Args:
-        name: of the slab; None for all.
-        interval_s: between two looks.
-        choices: what to show at first.
-        keyboard: descriptor of the terminal.
-        shells: its modes before the view began.
-        console: the same terminal, to draw on.
+    ``shells`` are the terminal's modes before the view began.
     """
 
     def __init__(

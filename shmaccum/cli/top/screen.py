@@ -51,14 +51,9 @@ class Choices:
 def draw(
     shown: History | UnreadableSlab | None, choices: Choices, width: int, height: int, of: str = ""
 ) -> RenderableType:
-    """Return the screen.
+    """Return the screen for a slab's history, or why it cannot be read; None if there is no slab.
 
-    Args:
-        shown: the slab's history, or why it cannot be read; None if there is no slab.
-        choices: of the user.
-        width: columns of the terminal.
-        height: its lines; 0 has room for all.
-        of: which slab of how many this is.
+    A height of 0 has room for all; ``of`` says which slab of how many this is.
     """
     if not isinstance(shown, History):
         name, why = ("", "there is no slab") if shown is None else (shown.name, shown.error)

@@ -18,14 +18,9 @@ _GAP: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column.
+    """A column: how to sort items by it, and how it is shown, by default its ``key``.
 
-    Attributes:
-        heading: its title.
-        key: what an item is sorted by; also shown if there is no ``text``.
-        text: how it is shown.
-        is_text: whether it is aligned left.
-        rank: when there is no room for all columns, those of the highest rank are left out first.
+    When there is no room for all columns, those of the highest ``rank`` are left out first.
     """
 
     heading: str
@@ -52,13 +47,9 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A tab with its table.
+    """A tab: what it lists, and its columns.
 
-    Attributes:
-        title: its name.
-        items: returns what it lists.
-        columns: returns its columns.
-        sorted_by: number of the column that sorts it at first, the largest value on top; -1: as listed.
+    ``sorted_by`` is the number of the column that sorts it at first, the largest value on top; -1: as listed.
     """
 
     title: str
@@ -67,14 +58,9 @@ class Tab:
     sorted_by: int = -1
 
     def rows(self, history: History, sorted_by: int, *, is_reversed: bool, contains: str, width: int) -> Rows:
-        """Return the table.
+        """Return the rows with a text, sorted by a column; -1 for the order of the report.
 
-        Args:
-            history: of the slab.
-            sorted_by: number of the column to sort by; -1 for the order of the report.
-            is_reversed: whether the least come first.
-            contains: only rows with this text are shown.
-            width: columns of the terminal.
+        ``is_reversed``: whether the least come first. ``width`` is that of the terminal.
         """
         columns = self.columns(history)
         items = list(self.items(history))

@@ -57,9 +57,7 @@ class _Topic:
 class Metadata:
     """Keeps the metadata of the topics in use.
 
-    Attributes:
-        cluster: the current snapshot; replaced by another object on every change.
-        rebootstraps: whether ``metadata.recovery.strategy`` is ``rebootstrap``.
+    ``cluster`` is the current snapshot, replaced by another object on every change.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -142,10 +140,7 @@ class Metadata:
         return max(min(self._wanted_ms, self._round_ms), self._not_before_ms)
 
     def request(self, now_ms: float) -> ApiMessage:
-        """Return the request to send now.
-
-        Brokers with ``auto.create.topics.enable`` create missing topics on it.
-        """
+        """Return the request to send now; brokers with ``auto.create.topics.enable`` create missing topics on it."""
         if now_ms >= self._round_ms:
             self._begin_round(now_ms)
         due = [name for name, wanted_ms in self._wanted.items() if wanted_ms <= now_ms][:TOPICS_A_REQUEST]
@@ -283,20 +278,14 @@ class Metadata:
         self._publish(changed)
 
     def _node(self, broker: Any) -> Node:
-        """Return the node of a broker in a response; a known one is not checked again, since there can be thousands.
-
-        Raises NetworkError: its address is impossible.
-        """
+        """Return the node of a broker in a response, unchecked if known. Raises NetworkError: it is impossible."""
         known = self._nodes.get(broker.node_id)
         if known is not None and known.host == broker.host and known.port == broker.port:
             return known
         return node_at(broker.node_id, broker.host, broker.port)
 
     def _check(self, answer: Any) -> None:
-        """Check a topic of a response before any of it is stored.
-
-        Raises NetworkError: it contains impossible values.
-        """
+        """Check a topic of a response before any of it is stored. Raises NetworkError: it has impossible values."""
         name = str(answer.name)[:MAX_TOPIC_LENGTH]
         most = self._most_partitions
         if not 0 < len(answer.partitions) <= most:

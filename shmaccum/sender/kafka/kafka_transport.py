@@ -64,7 +64,7 @@ class _ProduceRequest(Request):
         return self._transport._stored(self._connection, self._batches, frame)
 
     def failed(self, error: type[KafkaError], message: str) -> None:
-        self._transport._lost(self._batches, error, message)
+        self._transport._answers += refuse(each_of(self._batches), error, message)
 
 
 class KafkaTransport:
@@ -202,16 +202,10 @@ class KafkaTransport:
             self._metadata.follow(hints)
         return throttle_ms
 
-    def _lost(self, batches: Batches, error: type[KafkaError], message: str) -> None:
-        self._answers += refuse(each_of(batches), error, message)
-
     # --- inquiries ----------------------------------------------------------------------------------
 
     def _inquire(self, now_ms: float) -> float:
-        """Close connections to nodes outside the cluster, and send the inquiries that are due.
-
-        Return when to call again, or to check the connections.
-        """
+        """Close connections outside the cluster, and send the inquiries that are due; return when to look again."""
         metadata = self._metadata
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())

@@ -80,6 +80,7 @@ class ProduceEncoder:
         """Ends every structure."""
         self._few = [self._any_count(number) for number in range(_FEW)]
         self._topic_heads: dict[str, bytes] = {}
+        """Names in bytes: most requests have the topics of the one before."""
         name = client_id.encode()
         # The client id has a length of fixed size in every version. Behind it: the transactional id.
         self._client = _INT16.pack(len(name)) + name + (_NO_TAGS if self._is_flexible else b"")
@@ -87,13 +88,6 @@ class ProduceEncoder:
         self._without_id = (
             self._client + (_NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING) + self._behind_id
         )
-
-    def _topic_head(self, topic: str) -> bytes:
-        """Return a topic's name in bytes, which are kept: most requests have the topics of the one before."""
-        head = self._topic_heads.get(topic)
-        if head is None:
-            head = self._topic_heads[topic] = self._text(topic)
-        return head
 
     def _text(self, text: str) -> bytes:
         encoded = text.encode()
@@ -116,7 +110,7 @@ class ProduceEncoder:
         head += self._count(len(batches))
         size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
         for topic, of_topic in batches.items():
-            head += self._topic_head(topic)
+            head += self._topic_heads.get(topic) or self._topic_heads.setdefault(topic, self._text(topic))
             head += self._count(len(of_topic))
             head, added = _core.add_buffers(buffers, head, of_topic, self._is_flexible)
             size += added

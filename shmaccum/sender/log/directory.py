@@ -18,7 +18,7 @@ from typing import Final
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import InvalidTopicError, KafkaStorageError, SlabInUseError
 from shmaccum.sender.log.files import sync_directory
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 _PARTITION_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
 _LOCK_NAME: Final = ".lock"
@@ -91,10 +91,7 @@ class LogDirectory:
 
 
 def list_partitions(log_dir: Path) -> list[TopicPartition]:
-    """Return all partitions in a log directory, by topic and number. Other entries are skipped.
-
-    Raises OSError: ``log_dir`` is not a directory, or cannot be read.
-    """
+    """Return all partitions in a log directory, sorted; skip other entries. Raises OSError: it cannot be read."""
     found = []
     with os.scandir(log_dir) as entries:
         for entry in entries:
@@ -135,8 +132,10 @@ class DirectoryLock:
         try:
             os.fchmod(self._descriptor, 0o600)  # version 0.1.0 created it readable by all users
             if not self._take():
+                pid = os.pread(self._descriptor, 20, 0).strip()
+                holder = f"process {pid.decode()}" if pid.isdigit() else "another process"
                 raise SlabInUseError(
-                    f"log.dir {log_dir} is in use by {self._holder()}: one sender writes to a log at a time; set "
+                    f"log.dir {log_dir} is in use by {holder}: one sender writes to a log at a time; set "
                     f"another log.dir, or use the other's settings so that both share a sender"
                 )
             os.ftruncate(self._descriptor, 0)
@@ -158,10 +157,6 @@ class DirectoryLock:
                 return True
             time.sleep(_PAUSE_S)
         return False
-
-    def _holder(self) -> str:
-        pid = os.pread(self._descriptor, 20, 0).strip()
-        return f"process {pid.decode()}" if pid.isdigit() else "another process"
 
 
 def is_log_directory(path: Path) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.files import open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -103,10 +103,7 @@ def write_fully(descriptor: int, data: Sequence[memoryview], position: int) -> N
 
 
 def sync_directory(path: Path) -> None:
-    """Make the entries of a directory durable: files created in it or removed from it.
-
-    Raises OSError: the directory is gone, or could not be written.
-    """
+    """Make created and removed entries of a directory durable. Raises OSError: it is gone, or could not be written."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

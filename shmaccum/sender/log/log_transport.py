@@ -151,15 +151,12 @@ class LogTransport(Transport):
             try:
                 return ProduceResponse(batch, log.append(batch))
             finally:
-                self._plan_flush(log, now_ms)
+                if log.is_flushed:
+                    self._flush_at.pop(log, None)
+                else:
+                    self._flush_at.setdefault(log, now_ms + self._flush_ms)
         except KafkaError as error:
             return ProduceResponse(batch, error=type(error), message=str(error), words=str(error))
-
-    def _plan_flush(self, log: PartitionLog, now_ms: int) -> None:
-        if log.is_flushed:
-            self._flush_at.pop(log, None)
-        elif log not in self._flush_at:
-            self._flush_at[log] = now_ms + self._flush_ms
 
     def _log_of(self, topic_partition: TopicPartition) -> PartitionLog:
         log = self._logs.get(topic_partition)

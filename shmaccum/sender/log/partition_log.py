@@ -20,8 +20,7 @@ from shmaccum._core import ProduceBatch
 from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.files import OpenFiles, sync_directory, write_fully
-from shmaccum.sender.log.recovery import LogEnd, StoredBatch, recover
-from shmaccum.sender.log.segments import segment_path
+from shmaccum.sender.log.segments import LogEnd, StoredBatch, recover, segment_path
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ def test_shared_batch_has_the_longest_limits(accumulate: OpenAccumulator, slab_n
     other.kill()
     batch = first(accumulator, TP0)
     assert (batch.record_count, len(batch.contributors())) == (2, 2)
-    assert (accumulator.sender.limits.timeout_ms(batch), accumulator.sender.limits.retries(batch)) == (60_000, 70)
-    assert accumulator.sender.limits.shortest_ms() == 5_000
+    assert (batch.timeout_ms, batch.retries) == (60_000, 70)
+    assert accumulator.sender.expirer._shortest_ms() == 5_000
     assert accumulator.sender.abort_expired_batches(batch.created_ms + 59_999) == []
     assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 60_000)) == 1
 
@@ -42,19 +42,18 @@ def test_shared_batch_has_the_longest_limits(accumulate: OpenAccumulator, slab_n
 def test_producers_of_one_process_have_limits_of_their_own(accumulate: OpenAccumulator) -> None:
     """A batch that both append to has the larger ones, in whichever order they do, by record or by column."""
     brief, patient = accumulate(**LIMITS), accumulate(**LONGER)
-    limits = brief.sender.limits
     add(brief, TP0)
     add(patient, TP1)
     batches = first(brief, TP0), first(brief, TP1)
-    assert [(limits.timeout_ms(batch), limits.retries(batch)) for batch in batches] == [(5_000, 3), (60_000, 70)]
-    assert limits.shortest_ms() == 5_000
+    assert [(batch.timeout_ms, batch.retries) for batch in batches] == [(5_000, 3), (60_000, 70)]
+    assert brief.sender.expirer._shortest_ms() == 5_000
     (expired,) = brief.sender.abort_expired_batches(created_ms(brief, TP0) + 5_500)
     assert expired.batch.partition == brief.map.queues[TP0].entry
     append_columns(brief, TP1, [b"v"])
     add(brief, TP0)
     append_columns(patient, TP0, [b"v"])
     for batch in (first(brief, TP0), first(brief, TP1)):
-        assert (limits.timeout_ms(batch), limits.retries(batch), batch.record_count) == (60_000, 70, 2)
+        assert (batch.timeout_ms, batch.retries, batch.record_count) == (60_000, 70, 2)
 
 
 def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:

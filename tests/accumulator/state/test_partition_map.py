@@ -45,12 +45,13 @@ def test_topic_lifecycle(known: PartitionMap, other: PartitionMap) -> None:
     other.update("new", 3, None)
     known.refresh()
     assert (entry.state, partitions(known, "new")) == (TopicState.KNOWN, [0, 1, 2])
-    assert known.queue(TopicPartition("new", 2)) is entry.queues[2]
-    assert known.queue(TopicPartition("new", 3)) is None
+    assert known.queues[TopicPartition("new", 2)] is entry.queues[2]
+    assert TopicPartition("new", 3) not in known.queues
     # It grows; what was there stays what it was.
     first = entry.queues[0]
     other.update("new", 5, None)
-    assert known.queue(TopicPartition("new", 4)) is not None
+    known.refresh()
+    assert TopicPartition("new", 4) in known.queues
     assert partitions(known, "new") == [0, 1, 2, 3, 4]
     assert entry.queues[0] is first
     assert known.topic("new") is entry
@@ -72,7 +73,7 @@ def test_absent_topic_says_why(known: PartitionMap, other: PartitionMap, error: 
 def test_lookup_takes_no_lock(known: PartitionMap) -> None:
     """A lookup of a known topic works while another process holds the tables' lock."""
     with held(known._slab.tables_lock):
-        assert known.queue(TopicPartition(TOPIC, 0)) is not None
+        assert TopicPartition(TOPIC, 0) in known.queues
         assert known.topic(TOPIC) is not None
         assert known.topic("nobody asked") is None
 
@@ -130,7 +131,8 @@ def test_half_added_topic_is_used_once_it_is_whole(roomy: Accumulators) -> None:
     assert partitions(PartitionMap(roomy.slab), "new") == []
     PartitionMap(roomy.slab).update("new", 6, None)
     assert words[Super.PARTITION_COUNT] == 4 + 6
-    assert roomy.map.queue(TopicPartition("new", 5)) is not None
+    roomy.map.refresh()
+    assert TopicPartition("new", 5) in roomy.map.queues
     assert partitions(roomy.map, "new") == list(range(6))
 
 

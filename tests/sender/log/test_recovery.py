@@ -11,8 +11,7 @@ from logfiles import read_log
 from shmaccum._core import ProduceBatch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
-from shmaccum.sender.log.recovery import PRODUCERS_KEPT, LogEnd, RecentBatches, StoredBatch, recover
-from shmaccum.sender.log.segments import segment_path
+from shmaccum.sender.log.segments import PRODUCERS_KEPT, LogEnd, RecentBatches, StoredBatch, recover, segment_path
 
 PRODUCER = 4711
 
