@@ -30,7 +30,7 @@ class Run:
         self.producer = Producer(self.slab, core)
         self.future = self.producer.append(body_of(b"x" * 150))[1]
         self.set("headers", "commit", 200 << 25 | 10 << 1, 0)
-        self.slab.words[self.slab.word("headers", "contributors")] = 1 | 1 << OTHER
+        self.slab.set("headers", "contributors", 1 | 1 << OTHER)
         self.sequences = core.Sequences(self.slab.segment, True)
         self.sequences.use_producer_id(7, 0)
         self.completer = core.Completer(self.slab.segment, self.sequences, HEADER)
@@ -40,10 +40,10 @@ class Run:
         self.sequences.drained(self.batch)
 
     def set(self, region: str, name: str, value: int, entry: int = PARTITION) -> None:
-        self.slab.words[self.slab.word(region, name, entry)] = value
+        self.slab.set(region, name, value, entry)
 
     def word(self, region: str, name: str, entry: int = PARTITION) -> int:
-        return int(self.slab.words[self.slab.word(region, name, entry)])
+        return int(self.slab.get(region, name, entry))
 
     def unread(self, entry: int) -> list[tuple[int, ...]]:
         """Return the unread completions of a process, word by word."""
@@ -157,7 +157,7 @@ def test_the_ring_ends_where_the_promise_ends() -> None:
 def test_a_contributor_that_is_none_gets_nothing() -> None:
     """A flipped bit must not lead outside of the rings."""
     run = Run()
-    run.slab.words[run.slab.word("headers", "contributors")] = 1 | 1 << 8 | 1 << 63
+    run.slab.set("headers", "contributors", 1 | 1 << 8 | 1 << 63)
     before = run.slab.segment.view("headers").tobytes()
     assert run.complete() == {0}
     assert run.slab.segment.view("headers")["slots"].tobytes() in before

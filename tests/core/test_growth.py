@@ -27,12 +27,12 @@ def growing(core: Any = _core, slots: int = 8, batch_slots: int = 1) -> tuple[Sl
     slab = Slab(slots, core, slot_size=SLOT_SIZE)
     producer = Producer(slab, core, batch_size=batch_slots * SLOT_SIZE, max_bytes=MAX_BYTES)
     producer.append(SMALL)
-    slab.words[slab.word("partitions", "in_flight", PARTITION)] = batch_slots == 1
+    slab.set("partitions", "in_flight", batch_slots == 1, PARTITION)
     return slab, producer
 
 
 def header(slab: Slab, name: str, slot: int = 0) -> int:
-    return int(slab.words[slab.word("headers", name, slot)])
+    return int(slab.get("headers", name, slot))
 
 
 @settings(deadline=None)
@@ -109,7 +109,7 @@ def test_rows_go_into_the_slots_of_a_grown_batch() -> None:
 )
 def test_a_batch_that_may_not_grow_is_closed(region: str, name: str, value: int) -> None:
     slab, producer = growing()
-    slab.words[slab.word(region, name, PARTITION if region == "partitions" else 0)] = value
+    slab.set(region, name, value, PARTITION if region == "partitions" else 0)
     producer.append(SMALL)
     assert producer.core.growing(PARTITION, len(LARGE)) == (None, 0)
     assert producer.try_append(LARGE)[0] == NO_ROOM
@@ -118,7 +118,7 @@ def test_a_batch_that_may_not_grow_is_closed(region: str, name: str, value: int)
 
 def test_a_batch_behind_another_grows() -> None:
     slab, producer = growing()
-    slab.words[slab.word("partitions", "in_flight", PARTITION)] = 0
+    slab.set("partitions", "in_flight", 0, PARTITION)
     for _ in range(2):
         producer.append(LARGE)
     producer.append(LARGE)
@@ -128,7 +128,7 @@ def test_a_batch_behind_another_grows() -> None:
 def test_batches_of_format_1_do_not_grow() -> None:
     slab = Slab(8, slot_size=SLOT_SIZE, keeps_checksums=False)
     producer = Producer(slab, max_bytes=MAX_BYTES, magic=1)
-    slab.words[slab.word("partitions", "in_flight", PARTITION)] = 1
+    slab.set("partitions", "in_flight", 1, PARTITION)
     for _ in range(6):
         producer.append(body_of(b"a" * 50, 1))
     assert len(batches(slab)) > 1
@@ -188,7 +188,7 @@ def test_of_those_who_wait_for_memory_one_gives_a_slot() -> None:
 def test_no_batch_has_more_slots_than_it_may_have_bytes(limit: int) -> None:
     """However little is in them: who has none of the bytes that make it full would go on."""
     slab, producer = growing(slots=20)
-    slab.words[slab.word("partitions", "max_bytes", PARTITION)] = limit
+    slab.set("partitions", "max_bytes", limit, PARTITION)
     for _ in range(30):
         while (batch := producer.core.growing(PARTITION, len(LARGE))[0]) is not None:
             slab.pool.grow(batch)
@@ -226,7 +226,7 @@ def test_no_record_goes_where_a_damaged_link_leads(link: int, records: int) -> N
     (taken,) = slab.take(1)
     assert taken.slot == 2
     before = bytes(slab.segment.writable()[-6 * SLOT_SIZE : -5 * SLOT_SIZE])
-    slab.words[slab.word("headers", "chain", 0)] = link
+    slab.set("headers", "chain", link, 0)
     slab.be(2)
     batch = header(slab, "generation") << 24
     other.contributions.expect(batch, "t-3")

@@ -197,11 +197,11 @@ def test_a_rebuild_follows_an_unfinished_lock() -> None:
     slab = Slab(70)
     held = slab.take(3)[0], slab.take(1)[0]
     for index, bits in enumerate((0, (1 << 64) - 1)):
-        slab.words[slab.word("bitmap", "bits", index)] = bits
+        slab.set("bitmap", "bits", bits, index)
     assert slab.lock.acquire_now() == LOCK_TAKEN
     slab.lock.release(unfinished=True)
     assert slab.take(66)[0].slot == 4
-    assert slab.words[slab.word("superblock", "rebuilds")] == 1
+    assert slab.get("superblock", "rebuilds") == 1
     slab.pool.free(*held)
     assert slab.pool.free_slots == 4
 
@@ -210,7 +210,7 @@ def test_a_rebuild_follows_an_unfinished_lock() -> None:
 def test_a_bitmap_that_contradicts_the_headers_is_an_error_and_then_rebuilt(count: int) -> None:
     slab = Slab(4)
     (held,) = slab.take(2)
-    slab.words[slab.word("bitmap", "bits")] = 0b1111
+    slab.set("bitmap", "bits", 0b1111)
     with pytest.raises(Damaged, match="its bitmap says that slot 0 is free, of 4"):
         slab.take(count)
     assert slab.lock.owner == UNFINISHED
@@ -223,8 +223,8 @@ def test_a_bitmap_that_contradicts_the_headers_is_an_error_and_then_rebuilt(coun
 def test_damaged_ends_of_the_queue_are_an_error(head: int, tail: int) -> None:
     slab = Slab(4)
     (held,) = slab.take(1)
-    slab.words[slab.word("superblock", "waiter_head")] = head
-    slab.words[slab.word("superblock", "waiter_tail")] = tail
+    slab.set("superblock", "waiter_head", head)
+    slab.set("superblock", "waiter_tail", tail)
     ticket = MemoryTicket(1, 0.0, 1.0)
     calls: list[Callable[[], object]] = [
         lambda: slab.take(1),
@@ -247,7 +247,7 @@ def test_damaged_ends_of_the_queue_are_an_error(head: int, tail: int) -> None:
 def test_a_damaged_number_of_slots_can_be_freed(slots: int) -> None:
     slab = Slab(4)
     (held,) = slab.take(3)
-    slab.words[slab.word("headers", "slots", held.slot)] = slots
+    slab.set("headers", "slots", slots, held.slot)
     assert slab.pool.grow(held) == (LOCK_TAKEN, False)
     slab.pool.free(held)
     assert slab.pool.reclaim([], 0.0, ABSENT_S) == (LOCK_TAKEN, -1, 0)
@@ -259,7 +259,7 @@ def test_an_entry_that_does_not_exist_is_not_woken() -> None:
     slab = Slab(1)
     (held,) = slab.take(1)
     slab.wait(1)
-    slab.words[slab.word("waiters", "holder")] = 999 << OWNER_SHIFT | 1 << 24 | 1
+    slab.set("waiters", "holder", 999 << OWNER_SHIFT | 1 << 24 | 1)
     assert slab.pool.free(held) == (LOCK_TAKEN, -1, 1)
 
 
@@ -315,7 +315,7 @@ class QueueMachine(RuleBasedStateMachine):
     def make(self, drawn: int) -> None:
         self.slab = Slab(6)
         for name in ("waiter_head", "waiter_tail"):
-            self.slab.words[self.slab.word("superblock", name)] = drawn
+            self.slab.set("superblock", name, drawn)
         self.next_number = drawn
         self.processes = 0
         self.waiting: list[tuple[int, MemoryTicket]] = []
@@ -501,14 +501,14 @@ def test_enough_slots_rises_after_wakeups_and_falls_after_vain_waits() -> None:
     enough = []
     for was_woken in (True,) * 6 + (False,) * 5:
         slab.look(ticket, was_woken=was_woken)
-        enough.append(slab.words[slab.word("superblock", "enough_slots")])
+        enough.append(slab.get("superblock", "enough_slots"))
     assert enough == [1, 2, 4, 8, 12, 12, 6, 3, 1, 0, 0]
 
 
 def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> None:
     slab = Slab(12)
     held = slab.take(1, 12)
-    slab.words[slab.word("superblock", "enough_slots")] = 2
+    slab.set("superblock", "enough_slots", 2)
 
     def free_one() -> int:
         waiter: int = slab.pool.free(held.pop())[1]
@@ -542,8 +542,8 @@ def test_leaving_wakes_the_next_and_counts_the_wait() -> None:
     slab.wait(1)
     slab.be(2)
     assert slab.pool.leave(first, 1234) == (LOCK_TAKEN, 3)
-    assert slab.words[slab.word("processes", "waits", 2)] == 1
-    assert slab.words[slab.word("processes", "wait_ns", 2)] == 1234
+    assert slab.get("processes", "waits", 2) == 1
+    assert slab.get("processes", "wait_ns", 2) == 1234
     slab.pool.free(held)
 
 
@@ -561,11 +561,11 @@ def test_memory_of_the_dead_is_reclaimed_unless_it_is_used() -> None:
     slab = Slab(8)
     slab.be(DYING)
     used, unused = slab.take(2)[0], slab.take(3)[0]
-    slab.words[slab.word("headers", "state", used.slot)] += SlotState.OPEN - SlotState.ALLOCATED
+    slab.add("headers", "state", SlotState.OPEN - SlotState.ALLOCATED, used.slot)
     slab.be(DYING, 2)  # another process, which has the entry of the dead one
     (kept,) = slab.take(1)
     slab.be(LIVING)
     assert slab.pool.owners() == {owner(DYING), owner(DYING, 2)}
     assert slab.pool.reclaim([owner(DYING)], 0.0, ABSENT_S) == (LOCK_TAKEN, -1, 3)
     assert [slab.pool.is_taken(buffer) for buffer in (used, unused, kept)] == [True, False, True]
-    assert slab.words[slab.word("superblock", "reclaimed_slots")] == 3
+    assert slab.get("superblock", "reclaimed_slots") == 3

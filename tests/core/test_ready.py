@@ -43,10 +43,10 @@ class Ready:
 
     def set(self, region: str, name: str, value: int, *entries: int) -> None:
         for entry in entries or (PARTITION,):
-            self.slab.words[self.slab.word(region, name, entry)] = value
+            self.slab.set(region, name, value, entry)
 
     def word(self, region: str, name: str, entry: int = PARTITION) -> int:
-        return int(self.slab.words[self.slab.word(region, name, entry)])
+        return int(self.slab.get(region, name, entry))
 
     def at(self, now_ms: int, can_number: bool = True) -> tuple[set[int], set[int], list[int], float]:
         return self.check.ready(now_ms, can_number)

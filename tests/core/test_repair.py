@@ -20,11 +20,11 @@ STRIPES, PARTITIONS = 16, 20
 
 
 def word(slab: Slab, region: str, name: str, entry: int = 0) -> int:
-    return int(slab.words[slab.word(region, name, entry)])
+    return int(slab.get(region, name, entry))
 
 
 def store(slab: Slab, region: str, name: str, entry: int, value: int) -> None:
-    slab.words[slab.word(region, name, entry)] = value
+    slab.set(region, name, value, entry)
 
 
 def stripe(slab: Slab) -> Any:

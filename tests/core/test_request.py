@@ -58,10 +58,10 @@ class Sender:
         self.in_flight: list[Any] = [None] * self.slab.slot_count
 
     def set(self, region: str, name: str, value: int, entry: int = 0) -> None:
-        self.slab.words[self.slab.word(region, name, entry)] = value
+        self.slab.set(region, name, value, entry)
 
     def word(self, region: str, name: str, entry: int = 0) -> int:
-        return int(self.slab.words[self.slab.word(region, name, entry)])
+        return int(self.slab.get(region, name, entry))
 
     def send(self) -> ProduceBatch:
         (sealed,), rest = self.sealer.seal_all([self.batch], self.in_flight, self.counts)

@@ -120,7 +120,7 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
         def encode_body(self, key: bytes | None, value: bytes | None, headers: Any) -> bytes:
             return v2.encode_body(key, value, headers)
 
-    slab.words[slab.word("superblock", "generation")] = GENERATION
+    slab.set("superblock", "generation", GENERATION)
     return Path()
 
 
@@ -172,12 +172,10 @@ def test_records_go_where_kafka_sends_them_as_the_formats_encode_them(
             assert body in data
             data = data[data.index(body) + len(body) :]
     assert violations(slab.segment) == []
-    assert slab.words[slab.word("processes", "records", LIVING)] == len(records)
+    assert slab.get("processes", "records", LIVING) == len(records)
 
 
-def test_a_record_says_where_it_is_and_when_it_was_sent() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_record_says_where_it_is_and_when_it_was_sent(path: Any) -> None:
     before = time.time_ns() // 1_000_000
     futures = [send(path, b"a", partition=2), send(path, b"b", partition=2)]
     assert before <= futures[0].timestamp <= futures[1].timestamp <= time.time_ns() // 1_000_000
@@ -186,17 +184,13 @@ def test_a_record_says_where_it_is_and_when_it_was_sent() -> None:
     assert {future.batch for future in futures} == {1 << 24}
 
 
-def test_text_is_sent_in_utf_8() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_text_is_sent_in_utf_8(slab: Slab, path: Any) -> None:
     headers = {"größe": "5 €"}
     assert send(path, "wert €", "schlüssel", headers=headers).sizes == sizes_word(10, 8)
     assert v2.encode_body("schlüssel".encode(), "wert €".encode(), headers) in bytes(slab.segment)
 
 
-def test_headers_are_encoded_once() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_headers_are_encoded_once(slab: Slab, path: Any) -> None:
     headers = [("name", b"value")]
     assert send(path, b"v", b"k", partition=2, headers=headers).index == 0
     assert send(path, b"v", b"k", partition=2, headers=[]).index == 1
@@ -204,9 +198,7 @@ def test_headers_are_encoded_once() -> None:
     assert v2.encode_body(b"k", b"v", headers) in bytes(slab.segment)
 
 
-def test_callbacks_are_noted_with_the_append() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_callbacks_are_noted_with_the_append(slab: Slab, path: Any) -> None:
     called: list[object] = []
     futures = [send(path, b"v", on_delivery=called.append) for _ in range(3)]
     assert path.callbacks
@@ -222,12 +214,10 @@ def test_callbacks_are_noted_with_the_append() -> None:
     assert not path.callbacks
 
 
-def test_the_sender_is_woken_for_a_new_batch_and_a_full_one() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_the_sender_is_woken_for_a_new_batch_and_a_full_one(slab: Slab, path: Any) -> None:
     send(path, bytes(100), partition=2)
     assert path.wakes == [], "it does not sleep"
-    slab.words[slab.word("superblock", "sender_asleep")] = 1
+    slab.set("superblock", "sender_asleep", 1)
     send(path, b"into the open batch", partition=2)
     assert path.wakes == []
     send(path, b"new", partition=1)
@@ -244,7 +234,7 @@ def test_the_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(has_op
         send(path, b"open", partition=1)
     for _ in range(4):
         send(path, bytes(80), timestamp_ms=NOW)
-    slab.words[slab.word("superblock", "sender_asleep")] = 1
+    slab.set("superblock", "sender_asleep", 1)
     send(path, bytes(80), timestamp_ms=NOW)
     assert (path.sticky.partition, path.wakes) == (1, [True] if has_open else [True, False])
 
@@ -271,9 +261,7 @@ def test_a_sticky_partition_changes_at_twice_its_bytes_though_others_keep_its_ba
     assert (path.sticky.partition, path.sticky.produced) == (1, 0)
 
 
-def test_completions_are_read_first() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_completions_are_read_first(slab: Slab, path: Any) -> None:
     slab.words[path.ring.tail] += 3
     future = send(path, b"v", on_delivery=print)
     assert path.ring.reads == 1
@@ -286,7 +274,7 @@ def test_completions_are_read_first() -> None:
 
 
 def nothing_appended(slab: Slab) -> None:
-    assert slab.words[slab.word("processes", "records", LIVING)] == 0
+    assert slab.get("processes", "records", LIVING) == 0
     assert violations(slab.segment) == []
 
 
@@ -314,17 +302,13 @@ def nothing_appended(slab: Slab) -> None:
     ],
     ids=lambda given: f"{given!r:.40}",
 )
-def test_a_record_that_has_to_be_looked_at(given: dict[str, Any]) -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_record_that_has_to_be_looked_at(slab: Slab, path: Any, given: dict[str, Any]) -> None:
     assert send(path, **{"value": b"v", **given}) is None
     assert path.errors == []
     nothing_appended(slab)
 
 
-def test_a_producer_that_has_to_be_asked() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_producer_that_has_to_be_asked(slab: Slab, path: Any) -> None:
     path.guard.closed = True
     assert send(path, b"v") is None
     path.guard.closed, path.appender.asks_first = False, True
@@ -353,9 +337,7 @@ def test_a_burst_ends() -> None:
     assert [send(path, b"v") is None for _ in range(3)] == [False, False, True]
 
 
-def test_a_forked_child_appends_nothing() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_forked_child_appends_nothing(slab: Slab, path: Any) -> None:
     child = os.fork()
     if not child:
         os._exit(send(path, b"v") is not None)
@@ -372,8 +354,7 @@ def test_without_memory_no_batch_begins() -> None:
     assert violations(slab.segment) == []
 
 
-def test_a_record_that_takes_a_slot_or_more() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
+def test_a_record_that_takes_a_slot_or_more(slab: Slab) -> None:
     assert send(path_of(slab), bytes(SLOT_SIZE - v2.HEADER_SIZE - v2.RECORD_OVERHEAD_MAX)) is None
     nothing_appended(slab)
 
@@ -386,9 +367,7 @@ def free_slots(slab: Slab) -> int:
 
 
 @pytest.mark.parametrize("at", ["meanwhile", "read"])
-def test_an_error_on_the_way_gives_the_slot_back(at: str) -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_an_error_on_the_way_gives_the_slot_back(slab: Slab, path: Any, at: str) -> None:
 
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
@@ -412,10 +391,8 @@ CLOSING = {
 
 @pytest.mark.parametrize("closing", CLOSING)
 @pytest.mark.parametrize("method", ["meanwhile", "read"])
-def test_a_producer_closed_on_the_way_appends_nothing(method: str, closing: str) -> None:
+def test_a_producer_closed_on_the_way_appends_nothing(slab: Slab, path: Any, method: str, closing: str) -> None:
     """Its close has looked already for what to wait for, or is about to."""
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
     at = path.ring if method == "read" else path
     instead = getattr(at, method)
 
@@ -431,43 +408,36 @@ def test_a_producer_closed_on_the_way_appends_nothing(method: str, closing: str)
     nothing_appended(slab)
 
 
-def test_a_producer_closed_while_it_chooses_a_partition_appends_nothing() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_producer_closed_while_it_chooses_a_partition_appends_nothing(slab: Slab, path: Any) -> None:
     send(path, bytes(150))
     path.lead("u", slab.core.Destination(GENERATION, COUNT, path.sticky))
     for number in range(COUNT):
         send(path, b"open", partition=number)
     path.sticky.produced = SLOT_SIZE
-    records = slab.words[slab.word("processes", "records", LIVING)]
+    records = slab.get("processes", "records", LIVING)
 
     def switch() -> None:
         path.sticky.partition, path.guard.closed = 1, True
 
     path.sticky.switch = switch
     assert send(path, bytes(150)) is None
-    assert slab.words[slab.word("processes", "records", LIVING)] == records
+    assert slab.get("processes", "records", LIVING) == records
 
 
-def test_a_process_that_leaves_on_the_way_appends_nothing() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_process_that_leaves_on_the_way_appends_nothing(slab: Slab, path: Any) -> None:
     path.meanwhile = slab.segment.leave
     assert send(path, b"v") is None
     nothing_appended(slab)
 
 
-def test_without_a_sender_no_batch_begins() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_without_a_sender_no_batch_begins(slab: Slab, path: Any) -> None:
     path.has_sender = lambda: False
     assert send(path, b"v") is None
     assert free_slots(slab) == 4
     nothing_appended(slab)
 
 
-def test_another_process_opens_a_batch_on_the_way() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
+def test_another_process_opens_a_batch_on_the_way(slab: Slab) -> None:
     path, other = path_of(slab), Producer(slab, entry=2)
 
     def open_one() -> None:
@@ -484,8 +454,7 @@ def test_another_process_opens_a_batch_on_the_way() -> None:
     assert violations(slab.segment) == []
 
 
-def test_a_record_has_its_result_whatever_is_read_after_the_append() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
+def test_a_record_has_its_result_whatever_is_read_after_the_append(slab: Slab) -> None:
     path, other = path_of(slab), Producer(slab, entry=2)
     theirs = 1 << 24
     free = path.unplaced
@@ -504,9 +473,7 @@ def test_a_record_has_its_result_whatever_is_read_after_the_append() -> None:
     assert free_slots(slab) == 3
 
 
-def test_completions_that_come_on_the_way_are_read() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_completions_that_come_on_the_way_are_read(slab: Slab, path: Any) -> None:
 
     def complete() -> None:
         slab.words[path.ring.tail] += 1
@@ -516,15 +483,13 @@ def test_completions_that_come_on_the_way_are_read() -> None:
     assert path.ring.reads == 1
 
 
-def test_damage_is_an_error_and_the_slot_is_given_back() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    slab.words[slab.word("partitions", "tail", FIRST)] = 99
+def test_damage_is_an_error_and_the_slot_is_given_back(slab: Slab, path: Any) -> None:
+    slab.set("partitions", "tail", 99, FIRST)
     with pytest.raises(Damaged, match="leads to slot 98"):
         send(path, b"v", partition=0)
     assert [type(error) for error in path.errors] == [Damaged]
     assert free_slots(slab) == 4
-    slab.words[slab.word("partitions", "open", FIRST + 1)] = 99
+    slab.set("partitions", "open", 99, FIRST + 1)
     with pytest.raises(Damaged, match="is in slot 98"):
         send(path, b"v", partition=1)
 

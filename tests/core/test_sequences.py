@@ -35,10 +35,10 @@ class Run:
         self.sequences.use_producer_id(ID, EPOCH)
 
     def word(self, name: str, region: str = "partitions", entry: int = PARTITION) -> int:
-        return int(self.slab.words[self.slab.word(region, name, entry)])
+        return int(self.slab.get(region, name, entry))
 
     def set(self, name: str, value: int, region: str = "partitions", entry: int = PARTITION) -> None:
-        self.slab.words[self.slab.word(region, name, entry)] = value
+        self.slab.set(region, name, value, entry)
 
     def succeed(self) -> None:
         """Be the next sender: what was in flight is back in the deque."""

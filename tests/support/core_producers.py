@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
+from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_STRIPES, LOCK_TAKEN, LOCK_UNFINISHED, Buffer
@@ -16,6 +17,8 @@ from shmaccum.shm.layout import SlotState
 NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR
 PARTITION = 3
 SLOT_SIZE = 256
+STARTS = {"empty": [], "two": [b"f" * 150, b"g" * 100]}
+"""Values that another process has appended before a death; the second batch is open, and has 87 bytes left."""
 HEADER_SIZES = 0, 0, v2.HEADER_SIZE
 """By magic."""
 
@@ -181,3 +184,24 @@ def recover(slab: Slab) -> None:
             slab.pool.rebuild()
         lock.release()
     slab.pool.reclaim([DYING << 8 | 1 << 48], 0.0, 1.0)
+
+
+def recovered(slab: Slab, whole: list[tuple[bytes, int]], least: int) -> list[tuple[bytes, int]]:
+    """Recover from the death of the process DYING, which was appending; return the records that are there.
+
+    Args:
+        slab: of the test.
+        whole: all records, with their timestamps, in order.
+        least: how many are accepted, also by an earlier death.
+    """
+    recover(slab)
+    assert violations(slab.segment) == []
+    found = records_of(slab)
+    assert found == whole[: len(found)]
+    assert len(found) >= least, "a later death loses no record of an earlier one"
+    return found
+
+
+def records_at(*values: bytes) -> list[tuple[bytes, int]]:
+    """Return values with the timestamps 10, 20 and so on."""
+    return [(value, 10 * number) for number, value in enumerate(values, 1)]
