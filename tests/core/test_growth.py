@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from types import ModuleType
 from typing import Any
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, Producer, batches, body_of, queued, records_of, recover
-from core_slabs import DYING, LIVING, Slab, die_at
+from core_producers import PARTITION, SLOT_SIZE, Producer, batches, body_of, queued, records_of, recovered
+from core_slabs import DYING, LIVING, Slab, deaths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import violations
@@ -32,7 +31,7 @@ def growing(core: Any = _core, slots: int = 8, batch_slots: int = 1) -> tuple[Sl
 
 
 def header(slab: Slab, name: str, slot: int = 0) -> int:
-    return int(slab.get("headers", name, slot))
+    return slab.get("headers", name, slot)
 
 
 @settings(deadline=None)
@@ -239,50 +238,43 @@ def test_no_record_goes_where_a_damaged_link_leads(link: int, records: int) -> N
 
 @pytest.mark.parametrize(("first", "batch_slots"), [(50, 1), (150, 1), (600, 4)])
 def test_a_death_at_any_step_of_an_append_that_grows(stepping: ModuleType, first: int, batch_slots: int) -> None:
-    most = 0
     whole = [(b"a" * 50, 0), (b"f" * first, 5), (b"x" * 150, 10), (b"y" * 200, 20)]
-    for step in itertools.count(1):
-        slab, survivor = growing(stepping, batch_slots=batch_slots)
-        if batch_slots == 1:
-            survivor.append(body_of(whole[1][0]), 5)
-        victim = Producer(slab, stepping, DYING, batch_size=batch_slots * SLOT_SIZE, max_bytes=MAX_BYTES)
+    before = 2 if batch_slots == 1 else 1
+    most = before
 
-        def append(victim: Producer = victim, begin: int = len(records_of(slab))) -> None:
-            for value, timestamp in whole[begin:]:
-                victim.append(body_of(value), timestamp)
+    def make() -> Producer:
+        _, survivor = growing(stepping, batch_slots=batch_slots)
+        for value, timestamp in whole[1:before]:
+            survivor.append(body_of(value), timestamp)
+        return survivor
 
-        died = die_at(slab, step, append)
-        recover(slab)
-        assert violations(slab.segment) == []
-        found = records_of(slab)
-        assert found == whole[: len(found)]
-        assert len(found) >= max(most, 1), "a later death loses no record of an earlier one"
+    def append(survivor: Producer) -> None:
+        limits = {"batch_size": batch_slots * SLOT_SIZE, "max_bytes": MAX_BYTES}
+        victim = Producer(survivor.slab, stepping, DYING, **limits)
+        for value, timestamp in whole[before:]:
+            victim.append(body_of(value), timestamp)
+
+    for survivor, _ in deaths(make, append):
+        found = recovered(survivor.slab, whole, most)
         most = len(found)
         survivor.append(body_of(b"after" * 30), 30)
-        assert records_of(slab) == [*found, (b"after" * 30, 30)]
-        assert violations(slab.segment) == []
-        slab.close()
-        if not died:
-            break
+        assert records_of(survivor.slab) == [*found, (b"after" * 30, 30)]
+        assert violations(survivor.slab.segment) == []
     assert most == 4
 
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_death_at_any_step_of_an_extension(stepping: ModuleType, slots: int) -> None:
-    for step in itertools.count(1):
-        slab, survivor = growing(stepping)
+    def extend(survivor: Producer) -> None:
+        (own,) = survivor.slab.take(slots)
+        assert survivor.slab.pool.extend(survivor.core.growing(PARTITION, len(LARGE))[0], own)[1]
 
-        def extend(slab: Slab = slab, survivor: Producer = survivor) -> None:
-            (own,) = slab.take(slots)
-            assert slab.pool.extend(survivor.core.growing(PARTITION, len(LARGE))[0], own)[1]
-
-        died = slab.die_at(step, extend)
+    for survivor, _ in deaths(lambda: growing(stepping)[1], extend):
+        slab = survivor.slab
+        slab.take_over()
         assert slab.pool.rebuild()[0] == LOCK_TAKEN
         assert violations(slab.segment) == []
         for _ in range(8):
             survivor.append(SMALL)
         assert [value for value, _ in records_of(slab)] == [b"a" * 50] * 9
         assert violations(slab.segment) == []
-        slab.close()
-        if not died:
-            break

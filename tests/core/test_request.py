@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
-from core_slabs import DYING, LIVING, Slab, die_at
+from core_slabs import LIVING, Slab, deaths
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
@@ -202,17 +202,9 @@ def test_what_is_not_this_simple_is_left_to_python_code(case: str) -> None:
 def test_death_while_a_batch_is_sealed(stepping: ModuleType) -> None:
     """The next sender seals it again, and nothing but header and statistics differs."""
     expected = bytes_of(Sender().send())
-    for step in range(1, 100):
-        sender = Sender(stepping)
-        died = die_at(sender.slab, step, lambda sender=sender: (sender.slab.be(DYING), sender.send()))
-        sender.slab.be(LIVING)
+    for sender, _ in deaths(lambda: Sender(stepping), Sender.send):
         assert bytes_of(sender.send()) == expected
         assert sender.batch.state == SlotState.IN_FLIGHT
-        sender.slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
 
 
 # --- answers --------------------------------------------------------------------------------------

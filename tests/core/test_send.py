@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, queued, records_of, recover
-from core_slabs import DYING, LIVING, Damaged, Slab, die_at
+from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, queued, records_at, records_of, recovered
+from core_slabs import DYING, LIVING, Damaged, Slab, deaths
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
@@ -65,7 +65,6 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
             self.guard = core.CallGuard()
             self.guard.closed = False
             self.ring = Ring(slab, entry)
-            self.unplaced_batches: list[int] = []
             self.unused: dict[int, list[Any]] = {}
             self.wakes: list[bool] = []
             self.errors: list[BaseException] = []
@@ -124,13 +123,14 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
     return Path()
 
 
+@pytest.fixture
+def path(slab: Slab) -> Any:
+    return path_of(slab)
+
+
 def send(path: Any, value: bytes | None = None, key: bytes | None = None, topic: Any = "t", **options: Any) -> Any:
     names = "headers", "partition", "timestamp_ms", "on_delivery"
     return path.try_send(topic, value, key, *(options.get(name) for name in names))
-
-
-def commits(slab: Slab) -> list[int]:
-    return [int(each) for each in slab.segment.view("headers")["commit"]]
 
 
 # --- what is appended -----------------------------------------------------------------------------
@@ -184,31 +184,26 @@ def test_a_record_says_where_it_is_and_when_it_was_sent(path: Any) -> None:
     assert {future.batch for future in futures} == {1 << 24}
 
 
-def test_text_is_sent_in_utf_8(slab: Slab, path: Any) -> None:
+def test_text_is_sent_in_utf_8_and_headers_are_encoded_once(slab: Slab, path: Any) -> None:
     headers = {"größe": "5 €"}
     assert send(path, "wert €", "schlüssel", headers=headers).sizes == sizes_word(10, 8)
     assert v2.encode_body("schlüssel".encode(), "wert €".encode(), headers) in bytes(slab.segment)
-
-
-def test_headers_are_encoded_once(slab: Slab, path: Any) -> None:
-    headers = [("name", b"value")]
-    assert send(path, b"v", b"k", partition=2, headers=headers).index == 0
+    pairs = [("name", b"value")]
+    assert send(path, b"v", b"k", partition=2, headers=pairs).index == 0
     assert send(path, b"v", b"k", partition=2, headers=[]).index == 1
-    assert send(path, b"v", b"k", partition=2, headers=iter(headers)) is None, "an iterator can be read only once"
-    assert v2.encode_body(b"k", b"v", headers) in bytes(slab.segment)
+    assert v2.encode_body(b"k", b"v", pairs) in bytes(slab.segment)
+    assert send(path, b"v", b"k", partition=2, headers=iter(pairs)) is None, "an iterator can be read only once"
 
 
-def test_callbacks_are_noted_with_the_append(slab: Slab, path: Any) -> None:
+def test_callbacks_are_noted_with_the_append(path: Any) -> None:
     called: list[object] = []
     futures = [send(path, b"v", on_delivery=called.append) for _ in range(3)]
     assert path.callbacks
-    ((slot, _),) = queued(slab)
-    batch = int(slab.segment.view("headers")["generation"][slot]) << 24 | slot
+    batch = futures[0].batch
     path.callbacks.make_due(batch)
     path.callbacks.run()
     assert called == [], "they are not complete"
     path.contributions.lose(batch, Damaged)
-    assert called == []
     path.callbacks.run()
     assert called == futures
     assert not path.callbacks
@@ -287,7 +282,6 @@ def nothing_appended(slab: Slab) -> None:
         {"value": "\ud800"},
         {"value": bytearray(b"v")},
         {"key": "\ud800"},
-        {"headers": iter([("name", b"value")])},
         {"partition": COUNT},
         {"partition": -1},
         {"partition": True},
@@ -331,8 +325,7 @@ def test_a_producer_that_has_to_be_asked(slab: Slab, path: Any) -> None:
     nothing_appended(slab)
 
 
-def test_a_burst_ends() -> None:
-    path = path_of(Slab(4, slot_size=SLOT_SIZE))
+def test_a_burst_ends(path: Any) -> None:
     path.burst = 2
     assert [send(path, b"v") is None for _ in range(3)] == [False, False, True]
 
@@ -362,49 +355,49 @@ def test_a_record_that_takes_a_slot_or_more(slab: Slab) -> None:
 # --- what can go wrong with a new batch -----------------------------------------------------------
 
 
-def free_slots(slab: Slab) -> int:
-    return int(slab.segment.view("superblock")["free_slots"])
+def run_on_the_way(path: Any, slab: Slab, method: str, action: Callable[[], object]) -> None:
+    """Run an action before a batch begins ("meanwhile"), or when completions are read that came meanwhile ("read")."""
+    if method == "read":
+        read = path.ring.read
+        path.meanwhile = lambda: slab.add("processes", "ring_tail", 1, LIVING)
+        path.ring.read = lambda: (read(), action())
+    else:
+        path.meanwhile = action
 
 
-@pytest.mark.parametrize("at", ["meanwhile", "read"])
-def test_an_error_on_the_way_gives_the_slot_back(slab: Slab, path: Any, at: str) -> None:
-
-    def fail(*_: object) -> None:
+@pytest.mark.parametrize("method", ["meanwhile", "read"])
+def test_an_error_on_the_way_gives_the_slot_back(slab: Slab, path: Any, method: str) -> None:
+    def fail() -> None:
         raise KeyboardInterrupt
 
-    if at == "read":
-        path.meanwhile = lambda: slab.words.__setitem__(path.ring.tail, 1)
-    setattr(path.ring if at == "read" else path, at, fail)
+    run_on_the_way(path, slab, method, fail)
     with pytest.raises(KeyboardInterrupt):
         send(path, b"v")
     assert [type(error) for error in path.errors] == [KeyboardInterrupt]
-    assert (free_slots(slab), path.unused) == (4, {})
+    assert (slab.pool.free_slots, path.unused) == (4, {})
     nothing_appended(slab)
 
 
-CLOSING = {
-    "guard": lambda path: setattr(path.guard, "closed", True),
-    "accumulator": lambda path: setattr(path.appender, "asks_first", True),
-    "appender": lambda path: path.appender.close(),
+ON_THE_WAY: dict[str, Callable[[Any], object]] = {
+    "the guard is closed": lambda path: setattr(path.guard, "closed", True),
+    "the accumulator is closed": lambda path: setattr(path.appender, "asks_first", True),
+    "the appender is closed": lambda path: path.appender.close(),
+    "the sender is gone": lambda path: setattr(path, "has_sender", lambda: False),
 }
 
 
-@pytest.mark.parametrize("closing", CLOSING)
+@pytest.mark.parametrize("event", ON_THE_WAY)
 @pytest.mark.parametrize("method", ["meanwhile", "read"])
-def test_a_producer_closed_on_the_way_appends_nothing(slab: Slab, path: Any, method: str, closing: str) -> None:
+def test_a_producer_that_is_closed_or_has_no_sender_appends_nothing(
+    slab: Slab, path: Any, method: str, event: str
+) -> None:
     """Its close has looked already for what to wait for, or is about to."""
-    at = path.ring if method == "read" else path
-    instead = getattr(at, method)
-
-    def close(*what: int) -> None:
-        instead(*what)
-        CLOSING[closing](path)
-
-    if method == "read":
-        path.meanwhile = lambda: slab.words.__setitem__(path.ring.tail, 1)
-    setattr(at, method, close)
+    if event == "the sender is gone":
+        ON_THE_WAY[event](path)
+    else:
+        run_on_the_way(path, slab, method, lambda: ON_THE_WAY[event](path))
     assert send(path, b"v") is None
-    assert free_slots(slab) == 4
+    assert slab.pool.free_slots == 4
     nothing_appended(slab)
 
 
@@ -430,13 +423,6 @@ def test_a_process_that_leaves_on_the_way_appends_nothing(slab: Slab, path: Any)
     nothing_appended(slab)
 
 
-def test_without_a_sender_no_batch_begins(slab: Slab, path: Any) -> None:
-    path.has_sender = lambda: False
-    assert send(path, b"v") is None
-    assert free_slots(slab) == 4
-    nothing_appended(slab)
-
-
 def test_another_process_opens_a_batch_on_the_way(slab: Slab) -> None:
     path, other = path_of(slab), Producer(slab, entry=2)
 
@@ -446,7 +432,7 @@ def test_another_process_opens_a_batch_on_the_way(slab: Slab) -> None:
 
     path.meanwhile = open_one
     assert send(path, b"mine", partition=PARTITION - FIRST) is None, "its result has to be made first"
-    assert free_slots(slab) == 3
+    assert slab.pool.free_slots == 3
     slot, _ = queued(slab)[0]
     path.contributions.expect(1 << 24 | slot, "theirs")
     path.meanwhile = lambda: None
@@ -470,15 +456,12 @@ def test_a_record_has_its_result_whatever_is_read_after_the_append(slab: Slab) -
 
     path.meanwhile, path.unplaced = open_one, complete
     assert send(path, b"mine", partition=PARTITION - FIRST).topic_partition == "theirs"
-    assert free_slots(slab) == 3
+    assert slab.pool.free_slots == 3
 
 
 def test_completions_that_come_on_the_way_are_read(slab: Slab, path: Any) -> None:
 
-    def complete() -> None:
-        slab.words[path.ring.tail] += 1
-
-    path.meanwhile = complete
+    path.meanwhile = lambda: slab.add("processes", "ring_tail", 1, LIVING)
     assert send(path, b"v") is not None
     assert path.ring.reads == 1
 
@@ -488,7 +471,7 @@ def test_damage_is_an_error_and_the_slot_is_given_back(slab: Slab, path: Any) ->
     with pytest.raises(Damaged, match="leads to slot 98"):
         send(path, b"v", partition=0)
     assert [type(error) for error in path.errors] == [Damaged]
-    assert free_slots(slab) == 4
+    assert slab.pool.free_slots == 4
     slab.set("partitions", "open", 99, FIRST + 1)
     with pytest.raises(Damaged, match="is in slot 98"):
         send(path, b"v", partition=1)
@@ -499,52 +482,43 @@ def test_a_producer_that_was_not_opened() -> None:
         _core.Producer().send("t")
 
 
-def test_a_path_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="belongs to this process"):
-        path_of(Slab(1)).__reduce__()
-
-
 # --- deaths ---------------------------------------------------------------------------------------
 
 
-STARTS = {"empty": [], "open": [b"first"], "nearly full": [b"f" * 150]}
-"""Values that another process has sent."""
-SENT = [b"x" * 30, b"y" * 120, b"z"]
+class Scene(NamedTuple):
+    """A slab, and two processes that send to it; the victim dies."""
+
+    slab: Slab
+    survivor: Any
+    victim: Any
 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    most = 0
+    whole = records_at(*STARTS[start], b"x" * 30, b"y" * 120, b"z" * 100)
+    most = before = len(STARTS[start])
     number = PARTITION - FIRST
-    for step in itertools.count(1):
+
+    def begin() -> Scene:
         slab = Slab(6, stepping, SLOT_SIZE)
-        survivor, victim = path_of(slab), path_of(slab, DYING)
-        whole = list(zip(STARTS[start] + SENT, itertools.count(10, 10), strict=False))
-        before = whole[: len(STARTS[start])]
-        for value, timestamp in before:
-            assert send(survivor, value, partition=number, timestamp_ms=timestamp) is not None
+        scene = Scene(slab, path_of(slab), path_of(slab, DYING))
+        send_all(scene.survivor, whole[:before])
+        return scene
 
-        sending = whole[len(before) :]
+    def send_all(path: Any, records: list[tuple[bytes, int]]) -> None:
+        for value, timestamp in records:
+            assert send(path, value, partition=number, timestamp_ms=timestamp) is not None
 
-        def work(slab: Slab = slab, victim: Any = victim, records: list[tuple[bytes, int]] = sending) -> None:
-            slab.be(DYING)
-            for slot, _ in queued(slab):
-                victim.contributions.expect(1 << 24 | slot, "t-3")
-            for value, timestamp in records:
-                assert send(victim, value, partition=number, timestamp_ms=timestamp) is not None
+    def die(scene: Scene) -> None:
+        for slot, _ in queued(scene.slab):
+            scene.victim.contributions.expect(1 << 24 | slot, "t-3")
+        send_all(scene.victim, whole[before:])
 
-        died = die_at(slab, step, work)
-        recover(slab)
-        assert violations(slab.segment) == []
-        found = records_of(slab)
-        assert found == whole[: len(found)]
-        assert len(found) >= max(most, len(before)), "a later death loses no record of an earlier one"
+    for (slab, survivor, _), _ in deaths(begin, die):
+        found = recovered(slab, whole, most)
         most = len(found)
         for slot, _ in queued(slab):
-            survivor.contributions.expect(int(slab.segment.view("headers")["generation"][slot]) << 24 | slot, "t-3")
-        assert send(survivor, b"after", partition=number, timestamp_ms=5) is not None
+            survivor.contributions.expect(slab.get("headers", "generation", slot) << 24 | slot, "t-3")
+        send_all(survivor, [(b"after", 5)])
         assert records_of(slab) == [*found, (b"after", 5)]
-        slab.close()
-        if not died:
-            break
     assert most == len(whole)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
-from core_slabs import DYING, Slab, die_at
+from core_slabs import Slab, deaths
 
 from shmaccum import _core
 from shmaccum.shm.layout import SlotState
@@ -35,7 +35,7 @@ class Run:
         self.sequences.use_producer_id(ID, EPOCH)
 
     def word(self, name: str, region: str = "partitions", entry: int = PARTITION) -> int:
-        return int(self.slab.get(region, name, entry))
+        return self.slab.get(region, name, entry)
 
     def set(self, name: str, value: int, region: str = "partitions", entry: int = PARTITION) -> None:
         self.slab.set(region, name, value, entry)
@@ -62,14 +62,17 @@ def numbers(run: Run) -> list[int]:
 def test_death_at_every_step_of_a_numbering(stepping: ModuleType, before: int) -> None:
     """A number is given once: the next sender gives the batch the same one, and the next batch the next."""
     given = set()
-    for step in range(1, 200):
+
+    def make() -> Run:
         run = Run(stepping)
         for batch in run.batches[:before]:
             run.sequences.drained(batch)
             run.sequences.stored(batch, 1)
             run.sequences.finished(batch)
+        return run
+
+    for run, _ in deaths(make, lambda run: run.sequences.drained(run.batches[before])):
         dying = run.batches[before]
-        died = die_at(run.slab, step, lambda run=run, dying=dying: (run.slab.be(DYING), run.sequences.drained(dying)))
         given.add(is_numbered := dying.identity() != (-1, -1, -1))
         assert dying.identity() in ((-1, -1, -1), (ID, EPOCH, before))
         run.succeed()
@@ -78,20 +81,18 @@ def test_death_at_every_step_of_a_numbering(stepping: ModuleType, before: int) -
             run.sequences.drained(batch)
         assert numbers(run)[before:] == list(range(before, 4))
         assert run.word("next_sequence") == EPOCH << 32 | 4
-        run.slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
     assert given == {False, True}
 
 
 def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
     """Without an id nothing is sent; with one, every partition counts from 0 of its epoch."""
-    for step in range(1, 400):
+
+    def make() -> Run:
         run = Run(stepping)
         run.sequences.drained(run.batches[0])
-        died = die_at(run.slab, step, lambda run=run: (run.slab.be(DYING), run.sequences.use_producer_id(9, 1)))
+        return run
+
+    for run, died in deaths(make, lambda run: run.sequences.use_producer_id(9, 1)):
         run.succeed()
         if run.sequences.need_producer_id:
             run.sequences.use_producer_id(9, 1)
@@ -103,11 +104,6 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
             again = (ID, EPOCH, 0)
         run.sequences.drained(run.batches[0])
         assert run.batches[0].identity() == again
-        run.slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
 
 
 # --- what is held ---------------------------------------------------------------------------------

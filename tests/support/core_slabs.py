@@ -157,14 +157,17 @@ class Slab:
             chain.append(int(headers["chain"][chain[-1]]) - 1)
         return chain
 
-    def die_at(self, step: int, operation: Callable[[], object]) -> bool:
-        """Let a process that runs an operation die before a step; take over and reclaim. Return whether it did."""
-        died = die_at(self, step, lambda: (self.be(DYING), operation()))
+    def take_over(self) -> None:
+        """Do with the pool what another process does after the death of the process DYING."""
         named = self.lock.owner
         assert named in (0, UNFINISHED, DYING + 1 | 1 << 16)
         self.lock.unblock(named if named != UNFINISHED else 0)
         assert self.pool.reclaim([owner(DYING)], 0.0, ABSENT_S)[0] == LOCK_TAKEN
-        return died
+
+    def die_at(self, step: int, operation: Callable[[], object]) -> None:
+        """Let a process that runs an operation die before a step, and take over."""
+        die_at(self, step, lambda: (self.be(DYING), operation()))
+        self.take_over()
 
 
 class Mapped(Protocol):
