@@ -35,55 +35,39 @@ def test_a_sound_slab_has_no_violation(accumulator: Accumulators) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "word"),
+    ("entry", "words"),
     [
-        ("super", Super.FREE_SLOTS),
-        ("super", Super.WAITER_HEAD),
-        ("super", Super.TOUCHED_SLOTS),
-        ("lock", 0),
-        ("process", Process.RING_HEAD),
-        ("partition", Partition.HEAD),
-        ("partition", Partition.TAIL),
-        ("partition", Partition.OPEN),
-        ("partition", Partition.QUEUED),
-        ("bitmap", 0),
-        ("slot", Slot.STATE),
-        ("slot", Slot.SLOTS),
-        ("slot", Slot.PARTITION),
-        ("slot", Slot.POSITION),
-        ("slot", Slot.NEXT),
-        ("slot", Slot.PREVIOUS),
-        ("slot", Slot.COMMIT),
-        ("chain", Slot.STATE),
-        ("chain", Slot.SLOTS),
-        ("chain", Slot.CHAIN),
+        ("super", [Super.FREE_SLOTS, Super.WAITER_HEAD, Super.TOUCHED_SLOTS]),
+        ("lock", [0]),
+        ("process", [Process.RING_HEAD]),
+        ("partition", [Partition.HEAD, Partition.TAIL, Partition.OPEN, Partition.QUEUED]),
+        ("bitmap", [0]),
+        ("slot", [Slot.STATE, Slot.SLOTS, Slot.PARTITION, Slot.POSITION, Slot.NEXT, Slot.PREVIOUS, Slot.COMMIT]),
+        ("chain", [Slot.STATE, Slot.SLOTS, Slot.CHAIN]),
     ],
 )
-@pytest.mark.parametrize("value", [(1 << 64) - 1, 0], ids=["all bits", "no bits"])
-def test_damage_is_found(accumulator: Accumulators, entry: str, word: int, value: int) -> None:
+def test_damage_is_found(accumulator: Accumulators, entry: str, words: list[int]) -> None:
     slab, geometry = accumulator.slab, accumulator.slab.geometry
     queues = accumulator.map.queues
     one, chain = queues[TP0].first(), queues[TP1].first()
     assert one is not None
     assert chain is not None
-    at = (
-        word
-        + {
-            "super": 0,
-            "lock": geometry.lock(LOCK_POOL),
-            "process": geometry.process(slab.processes.me),
-            "partition": geometry.partition(queues[TP0].entry),
-            "bitmap": geometry.bitmap // WORD,
-            "slot": geometry.header(one.slot),
-            "chain": geometry.header(chain.slot),
-        }[entry]
-    )
-    before = slab.words[at]
-    slab.words[at] = value
-    try:
-        assert (found(accumulator) != []) == (value != before)
-    finally:
-        slab.words[at] = before
+    begin = {
+        "super": 0,
+        "lock": geometry.lock(LOCK_POOL),
+        "process": geometry.process(slab.processes.me),
+        "partition": geometry.partition(queues[TP0].entry),
+        "bitmap": geometry.bitmap // WORD,
+        "slot": geometry.header(one.slot),
+        "chain": geometry.header(chain.slot),
+    }[entry]
+    for word in words:
+        before = slab.words[begin + word]
+        for value in ((1 << 64) - 1, 0):
+            slab.words[begin + word] = value
+            violated = found(accumulator)
+            slab.words[begin + word] = before
+            assert (violated != []) == (value != before), word
 
 
 def test_a_link_behind_the_last_slot_is_no_violation(accumulator: Accumulators) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,54 @@ def overwrite(name: str, word: int, value: int) -> None:
     with open(names.segment_path(name), "r+b") as file:
         file.seek(word * WORD)
         file.write(value.to_bytes(WORD, "little"))
+
+
+class _Died(BaseException):
+    """Ends an operation in the middle, as a death does: nothing behind it runs."""
+
+
+class _DyingWords:
+    """The words of a slab, as a process sees them that dies before a store.
+
+    Args:
+        words: of the slab.
+        left: stores before that one.
+    """
+
+    def __init__(self, words: memoryview, left: int) -> None:
+        self._words, self._left = words, left
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._words[index]
+
+    def __setitem__(self, index: int, value: int) -> None:
+        if not self._left:
+            raise _Died
+        self._left -= 1
+        self._words[index] = value
+
+
+def deaths_at_stores(slab: Slab, operate: Callable[[Any], object]) -> Iterator[int]:
+    """Call ``operate(words)`` again and again, each time with a death one store later.
+
+    Args:
+        slab: of the test; each call finds it as it was.
+        operate: stores into the words it gets, holds no lock, and cleans nothing up.
+
+    Yields:
+        The number of stores before the death, with the slab as that leaves it.
+    """
+    before = bytes(slab.buffer)
+    for stores in range(1000):
+        try:
+            operate(_DyingWords(slab.words, stores))
+        except _Died:
+            yield stores
+        else:
+            assert stores > 3
+            return
+        slab.buffer[:] = before
+    raise AssertionError("it never ends")
 
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
