@@ -45,15 +45,22 @@ def test_an_entry_describes_its_process(slab: Slab) -> None:
     assert words[Process.PID_NAMESPACE] == pid_namespace() > 0
 
 
-def test_every_process_has_an_entry_of_its_own(slab: Slab, start: Start) -> None:
+def test_every_living_process_has_an_entry_of_its_own(slab: Slab, start: Start) -> None:
+    """A stopped one, too. The entries of the dead are freed as the others reap them."""
     children = [start(stay, slab.name) for _ in range(3)]
-
-    entries = {slab.me, *(child.hear() for child in children)}
-
-    assert len(entries) == 4
-    assert set(slab.processes.in_use()) == entries
+    entries = [child.hear() for child in children]
+    assert len({slab.me, *entries}) == 4
+    assert set(slab.processes.in_use()) == {slab.me, *entries}
     assert slab.processes.others_alive()
-    finish(*children)
+    children[0].kill()
+    children[1].signal(signal.SIGSTOP)
+    assert [slab.processes.is_alive(entry) for entry in entries] == [False, True, True]
+    assert not slab.processes.info(entries[0]).alive
+    slab.reap_dead()
+    assert set(slab.processes.in_use()) == {slab.me, *entries[1:]}
+    assert entry_words(slab, entries[0])[Process.STATE] == 0
+    children[1].signal(signal.SIGCONT)
+    finish(*children[1:])
     assert list(slab.processes.in_use()) == [slab.me]
     assert not slab.processes.others_alive()
 
@@ -150,27 +157,6 @@ def test_with_a_sender_all_other_entries_can_be_taken(slab_name: str, start: Sta
 # --- liveness -------------------------------------------------------------------------------------
 
 
-def test_a_killed_process_is_dead(slab: Slab, start: Start) -> None:
-    child = start(stay, slab.name)
-    entry = child.hear()
-    assert slab.processes.is_alive(entry)
-
-    child.kill()
-
-    assert not slab.processes.is_alive(entry)
-    assert not slab.processes.info(entry).alive
-    assert entry in slab.processes.in_use()
-
-
-def test_a_stopped_process_is_alive(slab: Slab, start: Start) -> None:
-    child = start(stay, slab.name)
-    entry = child.hear()
-
-    child.signal(signal.SIGSTOP)
-
-    assert slab.processes.is_alive(entry)
-
-
 def close_everything(link: Connection, name: str) -> None:
     slab = attach(name)
     link.send(slab.me)
@@ -201,7 +187,7 @@ def test_a_zombie_is_dead(slab: Slab) -> None:
     (entry,) = set(slab.processes.in_use()) - {slab.me}
 
     assert slab.processes.info(entry).pid == pid
-    assert start_time(pid) == 0
+    assert start_time(pid) == start_time(2**22 + 1) == 0, "as of no process"
     assert not slab.processes.is_alive(entry)
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == entry
@@ -246,21 +232,3 @@ def test_any_process_name_allows_to_read_its_start_time(name: str) -> None:
     finally:
         with open("/proc/self/comm", "w") as comm:
             comm.write(old)
-
-
-def test_there_is_no_start_time_without_a_process() -> None:
-    assert start_time(2**22 + 1) == 0  # larger than any pid
-
-
-# --- cleaning up after the dead -------------------------------------------------------------------
-
-
-def test_the_entries_of_the_dead_are_freed(slab: Slab, start: Start) -> None:
-    dead, living = start(stay, slab.name), start(stay, slab.name)
-    dead_entry, living_entry = dead.hear(), living.hear()
-    dead.kill()
-
-    slab.reap_dead()
-
-    assert set(slab.processes.in_use()) == {slab.me, living_entry}
-    assert entry_words(slab, dead_entry)[Process.STATE] == 0

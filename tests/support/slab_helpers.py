@@ -63,11 +63,14 @@ def whats_there(name: str) -> list[str]:
     return [path for path in names.leftovers(name) if os.path.exists(path)]
 
 
-def overwrite(name: str, word: int, value: int) -> None:
-    """Store a word into a slab's file, as damage or another version does."""
+def overwrite(name: str, word: int, value: int) -> int:
+    """Store a word into a slab's file, as damage or another version does; return what was there."""
     with open(names.segment_path(name), "r+b") as file:
         file.seek(word * WORD)
+        before = int.from_bytes(file.read(WORD), "little")
+        file.seek(word * WORD)
         file.write(value.to_bytes(WORD, "little"))
+    return before
 
 
 class _Died(BaseException):
