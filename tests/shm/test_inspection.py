@@ -82,7 +82,7 @@ def test_a_view_shows_the_users_and_is_none(slab_name: str, start: Start) -> Non
         assert {each.pid: each.alive for each in view.processes()} == {pid: True, dead.pid: False}
         child.tell()
         child.join()
-        assert not any(each.alive for each in view.processes())
+        assert [each.alive for each in view.processes()] == [False], "the dead one is left"
         assert not Path(names.segment_path(slab_name)).exists(), "an onlooker keeps no slab alive"
     with pytest.raises(SlabNotFoundError, match="there is no slab"), look(slab_name):
         pass

@@ -10,7 +10,7 @@ import pytest
 from faults import is_stopped, stop
 from processes import Start, wait_until
 
-from shmaccum._core import Geometry, Partition, Slot, Super
+from shmaccum._core import LOCK_STRIPES, STRIPES, Geometry, Partition, Slot, Super
 from shmaccum.errors import IllegalStateError, SenderExistsError
 from shmaccum.shm.layout import Role, SlotState
 from shmaccum.shm.lifecycle import attach, detach
@@ -154,6 +154,7 @@ def test_regions_are_views_of_the_same_memory(slab_name: str, geometry: Geometry
     assert slab.headers.shape == (geometry.slot_count, geometry.slot_words)
     assert slab.partitions.shape == (2, Partition.length)
     slab.words[Super.PARTITION_COUNT] = 0
+    assert [slab.stripe(entry).number for entry in range(40)] == [LOCK_STRIPES + entry % STRIPES for entry in range(40)]
     detach(slab)
     with pytest.raises(IllegalStateError, match="detached"):
         assert slab.headers is None
