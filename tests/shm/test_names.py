@@ -23,16 +23,14 @@ def test_an_illegal_name_is_refused_with_the_rule(name: str) -> None:
         names.check_name(name)
 
 
-def test_all_files_of_a_slab_are_found(slab: Slab) -> None:
+def test_all_files_of_a_slab_and_no_others_are_found_and_are_for_its_owner_alone(slab: Slab) -> None:
     there = {entry for entry in os.listdir(names.SHM_DIRECTORY) if slab.name in entry}
-
-    assert {Path(path).name for path in names.leftovers(slab.name)} == there
+    found = names.leftovers(slab.name)
+    assert {Path(path).name for path in found} == there
     assert len(there) == 5  # segment, lock file, doorbell, the pool's semaphore, this process's wake-up semaphore
-
-
-def test_files_of_another_slab_are_not_found(slab: Slab) -> None:
+    assert {os.stat(path).st_mode & 0o777 for path in found} == {0o600}
+    assert names.slab_names().count(slab.name) == 1
     shorter = slab.name[:-1]
-
     assert names.leftovers(shorter) == [names.segment_path(shorter), names.lock_path(shorter)]
 
 
@@ -50,16 +48,6 @@ def test_names_of_semaphores_and_doorbell_cannot_be_guessed(slab: Slab) -> None:
 
     assert len(digests) == len(ours) + len(theirs)
     assert {len(bytes.fromhex(digest)) * 8 for digest in digests} == {64}
-
-
-def test_slabs_are_listed_once(slab: Slab) -> None:
-    assert names.slab_names().count(slab.name) == 1
-
-
-def test_everything_is_for_its_owner_alone(slab: Slab) -> None:
-    modes = {path: os.stat(path).st_mode & 0o777 for path in names.leftovers(slab.name)}
-
-    assert modes == dict.fromkeys(modes, 0o600)
 
 
 def test_processes_of_glibc_and_of_musl_do_not_share_semaphores(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 from processes import PATIENCE_S, Child, Start, finish
@@ -162,28 +163,6 @@ def test_squatted_names_deny_nothing(
     assert of_owner(slab_name) == []
 
 
-def of_other(slab: Slab, path: str) -> None:
-    """Put another user's file under a path, as if that user had guessed the name."""
-    make(path, "file")
-    os.chown(path, OTHER, OTHER)
-
-
-def maps() -> str:
-    with open("/proc/self/maps") as file:
-        return file.read()
-
-
-def test_a_wakeup_of_another_user_is_not_opened(slab: Slab, squatter: Squat) -> None:
-    path = names.semaphore_path(slab.private.wakeup_semaphore(5, 0))
-    of_other(slab, path)
-    slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
-
-    slab.wakeups.wake(5)
-
-    assert path not in maps()
-    os.unlink(path)
-
-
 def attach_and_leave(link: Connection, name: str) -> tuple[int, int]:
     slab = attach(name)
     number = slab.words[slab.geometry.process(slab.me) + Process.WAKEUP]
@@ -194,11 +173,19 @@ def attach_and_leave(link: Connection, name: str) -> tuple[int, int]:
     return slab.processes.me, number
 
 
-def test_a_process_with_a_squatted_wakeup_uses_another_name(slab: Slab, start: Start, squatter: Squat) -> None:
-    of_other(slab, names.semaphore_path(slab.private.wakeup_semaphore(1, 0)))
-
-    assert start(attach_and_leave, slab.name).result()[1] == 1
-    assert start(attach_and_leave, slab.name).result()[1] == 1
+def test_a_squatted_wakeup_is_not_opened_and_its_process_uses_another_name(slab: Slab, start: Start) -> None:
+    """Though that user has guessed its name."""
+    paths = [names.semaphore_path(slab.private.wakeup_semaphore(entry, 0)) for entry in (1, 5)]
+    for path in paths:
+        make(path, "file")
+        os.chown(path, OTHER, OTHER)
+    slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
+    slab.wakeups.wake(5)
+    assert paths[1] not in Path("/proc/self/maps").read_text()
+    for _ in range(2):
+        assert start(attach_and_leave, slab.name).result()[1] == 1
+    for path in paths:
+        os.unlink(path)
 
 
 # --- the segment and the lock file ----------------------------------------------------------------
