@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
 from types import ModuleType
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from oracle import violations
 
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
+from shmaccum._core import LOCK_BUSY, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
 from shmaccum.shm.layout import SlotState
 
 # --- slots ----------------------------------------------------------------------------------------
@@ -120,7 +119,7 @@ def test_random_operations_and_deaths_lose_no_slot(stepping: ModuleType) -> None
 
     case = Machine.TestCase()
     case.settings = settings(
-        max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
     )
     case.runTest()
 
@@ -165,7 +164,7 @@ def test_a_death_at_any_step_leaves_a_sound_pool(stepping: ModuleType, operation
 # --- locks and damage -----------------------------------------------------------------------------
 
 
-def test_nothing_changes_while_another_process_has_the_lock() -> None:
+def test_nothing_changes_without_the_lock_or_a_ticket() -> None:
     slab = Slab(4)
     (held,) = slab.take(1)
     before = bytes(slab.segment)
@@ -184,10 +183,6 @@ def test_nothing_changes_while_another_process_has_the_lock() -> None:
     slab.lock.release()
     slab.be(LIVING)
     assert bytes(slab.segment) == before
-
-
-def test_a_process_without_a_ticket_is_refused() -> None:
-    slab = Slab(4)
     slab.segment.leave()
     assert slab.pool.allocate([], 1) == (LOCK_REJOIN, 0)
     assert slab.pool.free() == (LOCK_REJOIN, -1, 0)
@@ -263,22 +258,20 @@ def test_an_entry_that_does_not_exist_is_not_woken() -> None:
     assert slab.pool.free(held) == (LOCK_TAKEN, -1, 1)
 
 
-def test_a_pool_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(Slab(1).pool)
-
-
 # --- growth ---------------------------------------------------------------------------------------
 
 
-def test_a_batch_grows_wherever_a_slot_is_free() -> None:
+def test_a_batch_grows_wherever_a_slot_is_free_and_no_process_waits() -> None:
     slab = Slab(5)
     first, second, third = slab.take(1, 3)
     assert slab.pool.grow(first) == (LOCK_TAKEN, True)
     assert slab.pool.grow(second) == (LOCK_TAKEN, True)
     assert slab.pool.grow(third) == (LOCK_TAKEN, False)
     assert [slab.chain(buffer) for buffer in (first, second, third)] == [[0, 3], [1, 4], [2]]
+    ticket = slab.wait(4)
     assert slab.pool.free(first)[2] == 1
+    assert slab.pool.grow(second) == (LOCK_TAKEN, False)
+    slab.pool.leave(ticket, 0)
     assert slab.pool.grow(second) == (LOCK_TAKEN, True)
     assert slab.chain(second) == [1, 4, 0]
     assert second.slots == 3
@@ -294,15 +287,6 @@ def test_a_batch_does_not_grow_after_another_process_grew_or_freed_it() -> None:
     assert slab.pool.grow(buffer) == (LOCK_TAKEN, False)
     assert slab.take(2)[0].slot == buffer.slot
     assert slab.pool.grow(buffer) == (LOCK_TAKEN, False)
-
-
-def test_nothing_grows_while_a_process_waits_for_memory() -> None:
-    slab = Slab(4)
-    (buffer,) = slab.take(1)
-    ticket = slab.wait(4)
-    assert slab.pool.grow(buffer) == (LOCK_TAKEN, False)
-    slab.pool.leave(ticket, 0)
-    assert slab.pool.grow(buffer) == (LOCK_TAKEN, True)
 
 
 # --- the waiter queue -----------------------------------------------------------------------------
@@ -419,7 +403,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestQueue.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
 
 
 def test_a_full_ring_gives_no_ticket_until_its_head_leaves() -> None:
@@ -451,25 +435,20 @@ def test_a_late_leave_does_not_remove_another_waiter() -> None:
 
 
 @pytest.mark.parametrize("now_s", [0.0, 0.9, 12345.6, 2.0**24 - 3, 2.0**24 + 5, 7 * 2.0**24 - 0.5])
-@pytest.mark.parametrize("patience_s", [0.0, 0.01, 1.0, 59.99, 3600.0, 1e6])
-def test_a_waiter_is_overdue_after_its_deadline_and_never_before(now_s: float, patience_s: float) -> None:
+def test_a_waiter_is_overdue_after_its_deadline_and_never_before(now_s: float) -> None:
     slab = Slab(1)
     slab.take(1)
-    slab.wait(1, now_s, patience_s)
-    deadline = now_s + patience_s
-    for now in (now_s, deadline, max(now_s, deadline - 100)):
-        slab.pool.reclaim([], now, math.inf)
-        assert len(slab.pool.waiters()) == 1
-    slab.pool.reclaim([], deadline + 3, math.inf)
-    assert slab.pool.waiters() == []
-
-
-def test_an_endless_wait_is_not_overdue_for_weeks() -> None:
-    slab = Slab(1)
-    slab.take(1)
-    slab.wait(1, 100.0, math.inf)
-    slab.pool.reclaim([], 100.0 + 40 * 86400, math.inf)
-    assert len(slab.pool.waiters()) == 1
+    for patience_s in (0.0, 0.01, 1.0, 59.99, 3600.0, 1e6):
+        slab.wait(1, now_s, patience_s)
+        deadline = now_s + patience_s
+        for now in (now_s, deadline, max(now_s, deadline - 100)):
+            slab.pool.reclaim([], now, math.inf)
+            assert len(slab.pool.waiters()) == 1
+        slab.pool.reclaim([], deadline + 3, math.inf)
+        assert slab.pool.waiters() == []
+    slab.wait(1, now_s, math.inf)
+    slab.pool.reclaim([], now_s + 40 * 86400, math.inf)
+    assert len(slab.pool.waiters()) == 1, "an endless wait is not overdue for weeks"
 
 
 def test_a_waiter_without_a_look_for_a_second_is_passed_over_until_it_looks() -> None:
@@ -545,16 +524,6 @@ def test_leaving_wakes_the_next_and_counts_the_wait() -> None:
     assert slab.get("processes", "waits", 2) == 1
     assert slab.get("processes", "wait_ns", 2) == 1234
     slab.pool.free(held)
-
-
-def test_handles_compare_by_value() -> None:
-    buffer = Buffer(3, 2, 7)
-    assert buffer == Buffer(3, 2, 7)
-    assert hash(buffer) == hash(Buffer(3, 2, 7))
-    assert pickle.loads(pickle.dumps(buffer)) == buffer
-    assert repr(buffer) == "Buffer(slot=3, slots=2, generation=7)"
-    others = (Buffer(4, 2, 7), Buffer(3, 1, 7), Buffer(3, 2, 8), (3, 2, 7))
-    assert not any(buffer == other for other in others)
 
 
 def test_memory_of_the_dead_is_reclaimed_unless_it_is_used() -> None:

@@ -46,7 +46,7 @@ class Ready:
             self.slab.set(region, name, value, entry)
 
     def word(self, region: str, name: str, entry: int = PARTITION) -> int:
-        return int(self.slab.get(region, name, entry))
+        return self.slab.get(region, name, entry)
 
     def at(self, now_ms: int, can_number: bool = True) -> tuple[set[int], set[int], list[int], float]:
         return self.check.ready(now_ms, can_number)
@@ -73,19 +73,16 @@ def test_an_open_batch_lingers_and_may_then_be_sent() -> None:
     assert ready.at(CREATED_MS + 5) == (set(), {LEADER}, [], NEVER)
 
 
-def test_an_open_batch_that_has_grown_is_due() -> None:
-    ready = Ready()
-    ready.append()
-    ready.set("headers", "commit", SLOT_SIZE << 25 | 2, 0)
-    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.choose()[2:4] == (0, -1), "it is not one that may rest"
-
-
-def test_a_full_batch_is_due() -> None:
+def test_a_full_batch_is_due_and_so_is_an_open_one_that_has_grown() -> None:
     ready = Ready()
     ready.append(2)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
     assert ready.at(CREATED_MS, can_number=False) == (set(), set(), [], NEVER)
+    grown = Ready()
+    grown.append()
+    grown.set("headers", "commit", SLOT_SIZE << 25 | 2, 0)
+    assert grown.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
+    assert grown.choose()[2:4] == (0, -1), "it is not one that may rest"
 
 
 @pytest.mark.parametrize("reason", ["exhausted", "flush", "closed"])
@@ -157,37 +154,25 @@ def compressing(ready: Ready) -> None:
 
 
 def test_a_large_batch_is_compressed_before_it_is_chosen() -> None:
-    ready = Ready()
+    ready = Ready(max_in_flight=2)
     compressing(ready)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
     assert ready.choose()[4] == [0]
     assert ready.check.taken() == []
-    assert ready.at(CREATED_MS)[0] == {LEADER}, "until it is said that it is being compressed"
+    ready.check.set_ahead(0, 2, 0)
+    assert ready.at(CREATED_MS)[0] == {LEADER}, "until it is said that it is being compressed, not another in its slot"
     ready.check.set_ahead(0, 1, 0)
     assert ready.at(CREATED_MS) == (set(), set(), [], 100)
     assert ready.choose()[4] == []
     ready.check.set_ahead(0, 1, 70)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
     assert ready.drain() == [0]
+    assert deques(ready.slab).put_back(PARTITION, 0) == (LOCK_TAKEN,)
+    assert ready.choose()[4] == [0], "a batch that came back is compressed again"
+    ready.check.forget_ahead()
+    assert ready.drain() == [0], "unless there is no compression ahead"
     with pytest.raises(IndexError, match="slot 8 of 8"):
         ready.check.set_ahead(8, 1, 0)
-
-
-def test_a_batch_that_came_back_is_compressed_again() -> None:
-    ready = Ready(max_in_flight=2)
-    compressing(ready)
-    ready.check.set_ahead(0, 1, 70)
-    assert ready.drain() == [0]
-    assert deques(ready.slab).put_back(PARTITION, 0) == (LOCK_TAKEN,)
-    assert ready.choose()[4] == [0]
-
-
-def test_another_batch_in_the_slot_is_not_taken_for_compressed() -> None:
-    ready = Ready()
-    compressing(ready)
-    ready.check.set_ahead(0, 2, 0)
-    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.choose()[4] == [0]
 
 
 @pytest.mark.parametrize(
@@ -222,14 +207,6 @@ def test_requests_count_compressed_bytes() -> None:
     assert ready.drain(max_size=BATCH) == [0, other.slot]
 
 
-def test_nothing_is_compressed_ahead_unless_it_is_asked_for() -> None:
-    ready = Ready()
-    compressing(ready)
-    ready.check.set_ahead(0, 1, 0)
-    ready.check.forget_ahead()
-    assert ready.drain() == [0]
-
-
 # --- backoff ----------------------------------------------------------------------------------------
 
 
@@ -246,6 +223,11 @@ def test_a_batch_that_came_back_waits() -> None:
     assert ready.drain(CREATED_MS + 99) == []
     assert ready.at(CREATED_MS + 100)[0] == {LEADER}
     assert ready.drain(CREATED_MS + 100) == [0]
+    ready = Ready()
+    ready.append(2)
+    ready.set("headers", "attempts", 3 << ATTEMPTS_SHIFT | (1 << ATTEMPTS_SHIFT) - 1, 0)
+    assert ready.at(CREATED_MS)[3] == 100
+    assert ready.word("headers", "attempts", 0) == tried(3), "a time of another clock is now"
 
 
 def test_a_new_leader_cuts_the_wait_short() -> None:
@@ -262,48 +244,29 @@ def test_a_new_leader_cuts_the_wait_short() -> None:
     assert ready.at(CREATED_MS)[0] == {LEADER + 1}
 
 
-def test_a_time_of_another_clock_is_now() -> None:
-    ready = Ready()
-    ready.append(2)
-    ready.set("headers", "attempts", 3 << ATTEMPTS_SHIFT | (1 << ATTEMPTS_SHIFT) - 1, 0)
-    assert ready.at(CREATED_MS)[3] == 100
-    assert ready.word("headers", "attempts", 0) == 3 << ATTEMPTS_SHIFT | CREATED_MS
-
-
 def backoffs(attempts: int, initial_ms: float = 100, max_ms: float = 1000) -> list[int]:
     """Return the waits of batches of one partition that have all come back at once."""
     return [retry_backoff_ms(initial_ms, max_ms, tried(attempts), 3, position) for position in range(1000)]
 
 
-def test_no_backoff_before_the_first_attempt() -> None:
-    assert set(backoffs(0)) == {0}
-
-
 @pytest.mark.parametrize(("attempts", "middle"), [(1, 100), (2, 200), (3, 400), (4, 800)])
 def test_backoff_doubles_with_jitter(attempts: int, middle: int) -> None:
     waits = backoffs(attempts)
+    assert waits == backoffs(attempts), "the same until the next attempt"
     assert 0.8 * middle - 1 <= min(waits) < 0.82 * middle
     assert 1.18 * middle < max(waits) <= min(1.2 * middle, 1000)
     assert fmean(waits) == pytest.approx(middle, rel=0.03)
 
 
-@pytest.mark.parametrize("attempts", [5, 6, 40, 65_535])
-def test_backoff_has_a_maximum(attempts: int) -> None:
-    waits = backoffs(attempts)
-    assert max(waits) == 1000
-    assert min(waits) >= 800
-    assert max(backoffs(attempts, 1e300, 1e308)) == 1 << 62
-
-
-def test_backoff_is_the_same_until_the_next_attempt() -> None:
-    before = backoffs(2)
-    assert backoffs(2) == before
-    assert len({after - 2 * once for after, once in zip(backoffs(3), before, strict=True)}) > 100
-
-
-def test_no_jitter_if_the_maximum_is_the_initial() -> None:
-    """``ExponentialBackoff``: without jitter then."""
-    for maximum in (50, 100):
+def test_backoff_begins_with_the_first_attempt_and_has_a_maximum() -> None:
+    assert set(backoffs(0)) == {0}
+    assert len({after - 2 * before for after, before in zip(backoffs(3), backoffs(2), strict=True)}) > 100
+    for attempts in (5, 6, 40, 65_535):
+        waits = backoffs(attempts)
+        assert max(waits) == 1000
+        assert min(waits) >= 800
+        assert max(backoffs(attempts, 1e300, 1e308)) == 1 << 62
+    for maximum in (50, 100):  # without jitter, as of Kafka's ``ExponentialBackoff``
         assert set(backoffs(4, 100, maximum)) == {maximum}
     assert set(backoffs(4, 0, 0)) == {0}
 
@@ -335,17 +298,11 @@ def test_a_backlog_is_more_than_one_batch_that_may_be_sent() -> None:
         assert ready.check.has_backlog() == is_left
 
 
-@pytest.mark.parametrize("begin", [0, PARTITION, PARTITION + 1, 99, (1 << 64) - 1])
-def test_every_partition_has_its_turn_wherever_it_begins(begin: int) -> None:
-    ready = Ready()
-    ready.append(2)
-    assert ready.drain(begin=begin) == [0]
-
-
-def test_the_first_batch_is_taken_whatever_its_size() -> None:
-    ready = Ready()
-    ready.append(2)
-    assert ready.drain(max_size=0) == [0]
+def test_every_partition_has_its_turn_wherever_it_begins() -> None:
+    for begin in (0, PARTITION, PARTITION + 1, 99, (1 << 64) - 1):
+        ready = Ready()
+        ready.append(2)
+        assert ready.drain(begin=begin, max_size=0) == [0], "the first one, whatever its size"
 
 
 def test_open_batches_are_limited() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,7 @@ class Sender:
         if idempotent:
             self.sequences.use_producer_id(PRODUCER_ID, EPOCH)
         self.counts = core.Completer(self.slab.segment, self.sequences, v2.HEADER_SIZE)
+        self.set, self.word = self.slab.set, self.slab.get
         self.deques = [SimpleNamespace(topic_partition=PLACE, lane=lane) for _ in range(20)]
         if lane:
             self.set("partitions", "key", lane << 52, PARTITION)
@@ -56,12 +58,6 @@ class Sender:
         self.set("partitions", "in_flight", 1, PARTITION)
         self.sequences.drained(self.batch)
         self.in_flight: list[Any] = [None] * self.slab.slot_count
-
-    def set(self, region: str, name: str, value: int, entry: int = 0) -> None:
-        self.slab.set(region, name, value, entry)
-
-    def word(self, region: str, name: str, entry: int = 0) -> int:
-        return int(self.slab.get(region, name, entry))
 
     def send(self) -> ProduceBatch:
         (sealed,), rest = self.sealer.seal_all([self.batch], self.in_flight, self.counts)
@@ -138,31 +134,23 @@ def test_a_batch_that_has_changed_is_not_sealed(region: str, name: str, bit: int
 
 def test_a_copy_of_records_is_intact_or_not() -> None:
     sender = Sender()
-    sealed = bytes_of(sender.send())
-    assert sender.batch.is_intact(v2.HEADER_SIZE, sealed[v2.HEADER_SIZE :])
-    assert not sender.batch.is_intact(v2.HEADER_SIZE, sealed[v2.HEADER_SIZE :] + b"\0")
-    assert not sender.batch.is_intact(v2.HEADER_SIZE, b"")
+    records = bytes_of(sender.send())[v2.HEADER_SIZE :]
+    assert [sender.batch.is_intact(v2.HEADER_SIZE, copy) for copy in (records, records + b"\0", b"")] == [
+        True,
+        False,
+        False,
+    ]
 
 
-def test_a_batch_that_its_producer_compressed_says_so() -> None:
-    sender = Sender(keeps_checksums=False)
+def test_a_batch_says_that_it_is_compressed_and_of_a_transaction() -> None:
     gzip = 1
+    sender = Sender(keeps_checksums=False, lane=2)
     sender.set("headers", "compressed", 120 << 8 | gzip)
     sealed = sender.send()
-    assert sealed.size == 120
+    assert (sealed.size, sealed.transactional_id, sealed.transaction_version) == (120, "orders", 2)
     read = MemoryRecords(bytes_of(sealed)).next_batch()
     assert read.validate_crc()
-    assert read.attributes == gzip
-
-
-def test_a_batch_of_a_transaction_says_so() -> None:
-    sealed = Sender(lane=2).send()
-    assert (sealed.transactional_id, sealed.transaction_version) == ("orders", 2)
-    read = MemoryRecords(bytes_of(sealed)).next_batch()
-    assert read.validate_crc()
-    assert read.is_transactional
-    assert read.attributes == v2.TRANSACTIONAL
-    assert read.producer_id == PRODUCER_ID
+    assert (read.attributes, read.producer_id) == (gzip | v2.TRANSACTIONAL, PRODUCER_ID)
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["numbered", "not-numbered"])
@@ -174,12 +162,8 @@ def test_a_batch_of_a_lane_that_is_closed_meanwhile_is_not_sent(opened: bool) ->
     assert sender.in_flight[0] is None
 
 
-def make_split(sender: Sender) -> None:
-    sender.batch.cut(1)
-
-
-LEFT_TO_PYTHON = {
-    "split": make_split,
+LEFT_TO_PYTHON: dict[str, Callable[[Sender], object]] = {
+    "split": lambda sender: sender.batch.cut(1),
     "to be compressed": lambda sender: sender.set("headers", "linger", sender.word("headers", "linger") | 1),
     "an unknown compression": lambda sender: sender.set("headers", "compressed", 100 << 8 | 5),
     "an empty batch": lambda sender: sender.set("headers", "commit", 100 << 25),
@@ -226,37 +210,24 @@ def test_stored_batches_are_concluded_counted_and_pushed() -> None:
         len(sealed.payload[0])
 
 
-def refused(sender: Sender) -> ProduceResponse:
-    return ProduceResponse(sender.send(), error=NotLeaderOrFollowerError)
+ENDINGS: dict[str, Callable[[Sender], object]] = {
+    "expired": lambda sender: setattr(sender.batch, "state", SlotState.COMPLETING),
+    "in parts": lambda sender: sender.batch.cut(1),
+    "not in flight": lambda sender: sender.in_flight.__setitem__(0, None),
+}
 
 
-def expired(sender: Sender) -> ProduceResponse:
-    sealed = sender.send()
-    sender.batch.state = SlotState.COMPLETING
-    return ProduceResponse(sealed, 40)
-
-
-def in_parts(sender: Sender) -> ProduceResponse:
-    sealed = sender.send()
-    sender.batch.cut(1)
-    return ProduceResponse(sealed, 40)
-
-
-def not_in_flight(sender: Sender) -> ProduceResponse:
-    sealed = sender.send()
-    sender.in_flight[0] = None
-    return ProduceResponse(sealed, 40)
-
-
-def of_no_slot(sender: Sender) -> ProduceResponse:
-    return ProduceResponse(ProduceBatch(PLACE, (), 1, 2, -1, -1, -1, 0, 4), 40)
-
-
-@pytest.mark.parametrize("answer", [refused, expired, in_parts, not_in_flight, of_no_slot])
-def test_the_first_answer_that_says_more_ends_it(answer: Any) -> None:
+@pytest.mark.parametrize("ending", ["refused", "of no slot", *ENDINGS])
+def test_the_first_answer_that_says_more_ends_it(ending: str) -> None:
     """Answers about a partition are handled in their order."""
     sender = Sender()
-    other = answer(sender)
+    if ending == "of no slot":
+        other = ProduceResponse(ProduceBatch(PLACE, (), 1, 2, -1, -1, -1, 0, 4), 40)
+    elif ending == "refused":
+        other = ProduceResponse(sender.send(), error=NotLeaderOrFollowerError)
+    else:
+        other = ProduceResponse(sender.send(), 40)
+        ENDINGS[ending](sender)
     stored = ProduceResponse(ProduceBatch(PLACE, (), 3, 2, -1, -1, -1, 0, 0), 40)
     before = bytes(sender.slab.segment)
     assert sender.counts.conclude_stored([other, stored], sender.in_flight, 9, set()) == ([], 0)
