@@ -77,35 +77,6 @@ def test_a_stored_batch_is_told_to_all_and_counted() -> None:
     assert run.word("superblock", "batches_sent", 0) == 1, "once"
 
 
-def test_a_part_is_told_with_its_range() -> None:
-    run = Run()
-    run.batch.cut(4)
-    run.complete(end=4)
-    assert run.unread(OTHER) == [completion(run, 0 << 32 | 4)]
-    assert run.word("partitions", "batches_sent") == 0, "a batch is counted with its last part"
-    assert run.word("partitions", "records_sent") == 4
-    run.batch.complete_part(never_stored=False)
-    run.complete(end=10)
-    assert run.unread(OTHER)[1] == completion(run, 4 << 32), "all that follow"
-    assert (run.word("partitions", "batches_sent"), run.word("partitions", "records_sent")) == (1, 10)
-
-
-def test_what_was_pushed_is_not_pushed_again() -> None:
-    run = Run()
-    run.batch.cut(4)
-    run.complete(end=4)
-    contributors: set[int] = set()
-    run.completer.push(run.batch, contributors, again=True)
-    assert (contributors, len(run.unread(0)), len(run.unread(OTHER))) == ({0, OTHER}, 1, 1)
-    run.batch.complete_part(never_stored=False)
-    run.set("headers", "part", 10 << 24 | 10, run.batch.slot)
-    run.completer.push(run.batch, set(), again=True)
-    assert len(run.unread(OTHER)) == 2, "another range"
-    run.set("processes", "ring_head", run.word("processes", "ring_tail", OTHER), OTHER)
-    run.completer.push(run.batch, set(), again=True)
-    assert len(run.unread(OTHER)) == 1, "what is read cannot be found"
-
-
 def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
     """In flight, or completing with its result: the next sender pushes what is missing, and each gets it once."""
     states = set()
@@ -180,17 +151,27 @@ def test_a_failed_batch_is_read_as_it_was_told(code: int, incident: int) -> None
 
 
 def test_a_batch_is_told_part_by_part_and_each_part_once() -> None:
+    """Also by a sender that takes over, which pushes again what it cannot know to be pushed."""
     run = Run()
-    contributions, result = run.producer.contributions, run.future.batch_result
+    contributions, result, contributors = run.producer.contributions, run.future.batch_result, set[int]()
     run.batch.cut(4)
     run.complete(end=4)
+    assert run.unread(OTHER) == [completion(run, 0 << 32 | 4)]
+    run.completer.push(run.batch, contributors, again=True)
+    assert (contributors, len(run.unread(0)), len(run.unread(OTHER))) == ({0, OTHER}, 1, 1)
+    assert run.word("partitions", "batches_sent") == 0, "a batch is counted with its last part"
+    assert run.word("partitions", "records_sent") == 4
     contributions.read()
     assert (result.completed, run.future.succeeded(), list(contributions.results.values())) == (4, True, [result])
-    run.completer.push(run.batch, set(), True)  # by a sender that took over
+    run.completer.push(run.batch, set(), again=True)  # what is read cannot be found in the ring
     contributions.read()
     assert (result.completed, result.earlier) == (4, None)
     run.batch.complete_part(never_stored=False)
     run.complete(end=10)
+    assert run.unread(OTHER)[1:] == [completion(run, 4 << 32)], "all that follow"
+    run.completer.push(run.batch, set(), again=True)
+    assert len(run.unread(OTHER)) == 2
+    assert (run.word("partitions", "batches_sent"), run.word("partitions", "records_sent")) == (1, 10)
     contributions.read()
     assert result.done
     assert [(first, stop, part.first) for first, stop, part in result.parts_between(2, 7)] == [(2, 4, 0), (4, 7, 4)]

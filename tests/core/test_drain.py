@@ -52,13 +52,9 @@ def test_first_batches_are_taken_in_order() -> None:
         assert violations(slab.segment) == []
     assert slab.get("partitions", "open", PARTITION) == 0
     assert drain(slab, 0) == (LOCK_TAKEN, 0)
-
-
-def test_partitions_of_a_stripe_share_a_turn() -> None:
     slab = filled()
-    other = PARTITION + 16
-    outcome = deques(slab).drain([other, PARTITION], [0, 0], [SLOT_SIZE] * 2)
-    assert outcome == (LOCK_TAKEN, 0b10)
+    outcome = deques(slab).drain([PARTITION + 16, PARTITION], [0, 0], [SLOT_SIZE] * 2)
+    assert outcome == (LOCK_TAKEN, 0b10), "partitions of a stripe share a turn"
 
 
 @pytest.mark.parametrize(
@@ -180,22 +176,16 @@ def test_a_first_batch_is_taken_if_it_is_as_it_was() -> None:
     assert take(PARTITION, 0, limits) == (LOCK_TAKEN, True)
     assert state(slab, 0) == SlotState.IN_FLIGHT
     assert slots(slab) == [1, 2]
+    slab.set("lanes", "producer_id", 9, LANE)
+    assert take(PARTITION, 1, limits, LANE + 1) == (LOCK_TAKEN, False), "nothing is taken of an open lane"
+    slab.set("lanes", "error", 7, LANE)
+    assert take(PARTITION, 1, limits, LANE + 1) == (LOCK_TAKEN, True)
+    slab.set("lanes", "producer_id", 0, LANE)
+    slab.set("lanes", "error", 0, LANE)
+    assert take(PARTITION, 2, limits, LANE + 1) == (LOCK_TAKEN, True)
     slab.set("partitions", "head", 99, PARTITION)
     with pytest.raises(Damaged, match="leads to slot 98"):
         take(PARTITION, 98, limits)
-
-
-def test_nothing_is_taken_of_an_open_lane() -> None:
-    slab = filled()
-    limits = slab.get("headers", "limits", 0)
-    take = deques(slab).take_first
-    slab.set("lanes", "producer_id", 9, LANE)
-    assert take(PARTITION, 0, limits, LANE + 1) == (LOCK_TAKEN, False)
-    slab.set("lanes", "error", 7, LANE)
-    assert take(PARTITION, 0, limits, LANE + 1) == (LOCK_TAKEN, True)
-    slab.set("lanes", "producer_id", 0, LANE)
-    slab.set("lanes", "error", 0, LANE)
-    assert take(PARTITION, 1, limits, LANE + 1) == (LOCK_TAKEN, True)
 
 
 # --- back -----------------------------------------------------------------------------------------

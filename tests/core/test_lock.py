@@ -19,7 +19,7 @@ import pytest
 from core_slabs import empty_segment, kill_at
 from processes import Start
 
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Geometry, Segment, SlabLock
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, WORD, Geometry, Segment, SlabLock
 
 SMALL = Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
 UNFINISHED = 0xFFFF
@@ -197,15 +197,13 @@ def test_a_death_at_any_step_leaves_a_lock_that_others_get(
     stepping: ModuleType, operation: str, gate: str | None
 ) -> None:
     found, operate = OPERATIONS[operation]
+    geometry = stepping.Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
     for step in itertools.count(1):
         descriptor = os.memfd_create("segment")
-        os.ftruncate(descriptor, SMALL.total_size)
-        geometry = stepping.Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
+        os.ftruncate(descriptor, geometry.total_size)
         segment = stepping.Segment(descriptor, geometry)
         lock = stepping.SlabLock(segment, NUMBER, gate)
-        owner_at = segment.view("locks")["owner"].__array_interface__["data"][0]
-        owner_at += NUMBER * 64 - segment.view("superblock").__array_interface__["data"][0]
-        os.pwrite(descriptor, found.to_bytes(8, "little"), owner_at)
+        os.pwrite(descriptor, found.to_bytes(8, "little"), geometry.lock(NUMBER) * WORD)
 
         def as_a_process(lock: SlabLock = lock, segment: Segment = segment) -> None:
             segment.join(1, 1)

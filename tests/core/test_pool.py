@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from oracle import violations
 
-from shmaccum._core import LOCK_BUSY, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
 from shmaccum.shm.layout import SlotState
 
 # --- slots ----------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ class PoolMachine(RuleBasedStateMachine):
     """Allocates, frees and grows; other processes die in any of it."""
 
     core: ModuleType
-    slab: Slab | None = None
+    slab: Slab
 
     @initialize(slot_count=st.one_of(st.integers(1, 20), st.sampled_from([63, 64, 65, 130])))
     def make(self, slot_count: int) -> None:
@@ -31,83 +31,77 @@ class PoolMachine(RuleBasedStateMachine):
         self.held: list[Buffer] = []
 
     def teardown(self) -> None:
-        if self.slab is not None:
+        if hasattr(self, "slab"):
             self.slab.close()
 
-    @property
-    def made(self) -> Slab:
-        assert self.slab is not None
-        return self.slab
-
     def free(self) -> int:
-        return self.made.slot_count - sum(len(self.made.chain(buffer)) for buffer in self.held)
+        return self.slab.slot_count - sum(len(self.slab.chain(buffer)) for buffer in self.held)
 
     @rule(data=st.data(), most=st.integers(1, 70))
     def take(self, data: st.DataObject, most: int) -> None:
-        count = data.draw(st.one_of(st.integers(1, 5), st.integers(1, self.made.slot_count + 1)), "count")
+        count = data.draw(st.one_of(st.integers(1, 5), st.integers(1, self.slab.slot_count + 1)), "count")
         free = self.free()
-        taken = self.made.take(count, most)
+        taken = self.slab.take(count, most)
         assert len(taken) == min(most, 64, free // count)
-        assert all(len(self.made.chain(buffer)) == buffer.slots == count for buffer in taken)
+        assert all(len(self.slab.chain(buffer)) == buffer.slots == count for buffer in taken)
         self.held += taken
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def free_some(self, data: st.DataObject) -> None:
         some = data.draw(st.lists(st.sampled_from(self.held), min_size=1, unique=True), "some")
-        assert self.made.pool.free(*some) == (LOCK_TAKEN, -1, len(some))
-        assert self.made.pool.free(*some) == (LOCK_TAKEN, -1, 0)
+        assert self.slab.pool.free(*some) == (LOCK_TAKEN, -1, len(some))
+        assert self.slab.pool.free(*some) == (LOCK_TAKEN, -1, 0)
         self.held = [buffer for buffer in self.held if buffer not in some]
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), is_stale=st.booleans())
     def grow(self, data: st.DataObject, is_stale: bool) -> None:
         buffer = data.draw(st.sampled_from(self.held), "which")
-        slots, free = len(self.made.chain(buffer)), self.free()
-        handle = self.made.core.Buffer(buffer.slot, slots - is_stale, buffer.generation)
-        grew = self.made.pool.grow(handle)[1]
+        slots, free = len(self.slab.chain(buffer)), self.free()
+        handle = self.slab.core.Buffer(buffer.slot, slots - is_stale, buffer.generation)
+        grew = self.slab.pool.grow(handle)[1]
         assert grew == (free > 0 and not is_stale)
-        assert len(self.made.chain(buffer)) == slots + grew == handle.slots + is_stale
+        assert len(self.slab.chain(buffer)) == slots + grew == handle.slots + is_stale
 
     @rule(count=st.integers(1, 5), most=st.integers(1, 3), step=st.integers(1, 90))
     def die_over_allocating(self, count: int, most: int, step: int) -> None:
-        self.made.die_at(step, lambda: self.made.pool.allocate([], count, most))
+        self.slab.die_at(step, lambda: self.slab.pool.allocate([], count, most))
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), step=st.integers(1, 60))
     def die_over_freeing(self, data: st.DataObject, step: int) -> None:
         some = data.draw(st.lists(st.sampled_from(self.held), min_size=1, unique=True), "some")
-        self.made.die_at(step, lambda: self.made.pool.free(*some))
-        self.held = [buffer for buffer in self.held if self.made.pool.is_taken(buffer)]
+        self.slab.die_at(step, lambda: self.slab.pool.free(*some))
+        self.held = [buffer for buffer in self.held if self.slab.pool.is_taken(buffer)]
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), step=st.integers(1, 60))
     def die_over_growing(self, data: st.DataObject, step: int) -> None:
         buffer = data.draw(st.sampled_from(self.held), "which")
-        slots = len(self.made.chain(buffer))
-        handle = self.made.core.Buffer(buffer.slot, slots, buffer.generation)
-        self.made.die_at(step, lambda: self.made.pool.grow(handle))
-        assert len(self.made.chain(buffer)) in (slots, slots + 1)
+        slots = len(self.slab.chain(buffer))
+        handle = self.slab.core.Buffer(buffer.slot, slots, buffer.generation)
+        self.slab.die_at(step, lambda: self.slab.pool.grow(handle))
+        assert len(self.slab.chain(buffer)) in (slots, slots + 1)
 
     @rule(count=st.integers(1, 5), step=st.integers(1, 200))
     def die_over_reclaiming(self, count: int, step: int) -> None:
-        self.made.be(DYING)
-        self.made.take(count, 2)
-        self.made.be(LIVING)
-        self.made.die_at(step, lambda: self.made.pool.reclaim([owner(DYING)], 0.0, ABSENT_S))
+        self.slab.be(DYING)
+        self.slab.take(count, 2)
+        self.slab.be(LIVING)
+        self.slab.die_at(step, lambda: self.slab.pool.reclaim([owner(DYING)], 0.0, ABSENT_S))
 
     @invariant()
     def each_slot_has_one_owner_or_is_free(self) -> None:
-        if self.slab is not None:
-            assert violations(self.slab.segment) == []
-            chains = [slot for buffer in self.held for slot in self.slab.chain(buffer)]
-            assert len(set(chains)) == len(chains)
-            assert self.slab.pool.free_slots == self.free()
-            assert all(map(self.slab.pool.is_taken, self.held))
+        assert violations(self.slab.segment) == []
+        chains = [slot for buffer in self.held for slot in self.slab.chain(buffer)]
+        assert len(set(chains)) == len(chains)
+        assert self.slab.pool.free_slots == self.free()
+        assert all(map(self.slab.pool.is_taken, self.held))
 
     @invariant()
     def as_many_slots_as_are_free_serve_a_request(self) -> None:
-        if self.slab is not None and self.free():
+        if self.free():
             (buffer,) = self.slab.take(self.free())
             assert self.slab.pool.free_slots == 0
             self.slab.pool.free(buffer)
@@ -392,8 +386,6 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_is_like_the_list(self) -> None:
-        if not hasattr(self, "slab"):
-            return
         assert self.slab.pool.waiters() == [
             (ticket.number, owner(2, process), ticket.number in self.passed_over) for process, ticket in self.waiting
         ]

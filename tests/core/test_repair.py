@@ -67,9 +67,8 @@ def test_deques_are_rebuilt_from_the_headers(seed: int) -> None:
             assert [slab.get("headers", "previous", slot) - 1 for slot in slots] == [-1, *slots][: len(slots)]
             states = [slab.get("headers", "state", slot) for slot in slots]
             ends_open = bool(slots) and was_open[slots[-1]]
-            assert [state & 0xFF for state in states] == [SlotState.CLOSED] * (len(slots) - ends_open) + [
-                SlotState.OPEN
-            ] * ends_open
+            expected_states = [SlotState.CLOSED] * (len(slots) - ends_open) + [SlotState.OPEN] * ends_open
+            assert [state & 0xFF for state in states] == expected_states
             assert all(state >> 8 == 5 for state in states)
             names = ("head", "tail", "open", "queued")
             assert [slab.get("partitions", name, partition) for name in names] == [

@@ -209,31 +209,6 @@ def test_callbacks_are_noted_with_the_append(path: Any) -> None:
     assert not path.callbacks
 
 
-def test_the_sender_is_woken_for_a_new_batch_and_a_full_one(slab: Slab, path: Any) -> None:
-    send(path, bytes(100), partition=2)
-    assert path.wakes == [], "it does not sleep"
-    slab.set("superblock", "sender_asleep", 1)
-    send(path, b"into the open batch", partition=2)
-    assert path.wakes == []
-    send(path, b"new", partition=1)
-    send(path, bytes(100), partition=2)  # a second batch: the first one is full
-    assert path.wakes == [False, True]
-
-
-@pytest.mark.parametrize("has_open", [True, False])
-def test_the_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(has_open: bool) -> None:
-    """The record that finds it full goes to the next sticky partition."""
-    slab = Slab(8, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    if has_open:
-        send(path, b"open", partition=1)
-    for _ in range(4):
-        send(path, bytes(80), timestamp_ms=NOW)
-    slab.set("superblock", "sender_asleep", 1)
-    send(path, bytes(80), timestamp_ms=NOW)
-    assert (path.sticky.partition, path.wakes) == (1, [True] if has_open else [True, False])
-
-
 def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() -> None:
     slab = Slab(8, slot_size=SLOT_SIZE)
     path = path_of(slab)
@@ -243,26 +218,37 @@ def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() 
         sizes.append((path.sticky.partition, path.sticky.produced))
     assert sizes == [(0, 150), (0, 239), (0, 389), (0, 478), (1, 150)], "239 bytes are less than a batch"
     assert slab.segment.view("headers")["partition"][:3].tolist() == [FIRST, FIRST, FIRST + 1]
-
-
-def test_a_sticky_partition_changes_at_twice_its_bytes_though_others_keep_its_batch_open() -> None:
-    path = path_of(Slab(8, slot_size=SLOT_SIZE))
-    send(path, b"x", timestamp_ms=NOW)
-    path.sticky.produced = 2 * SLOT_SIZE - 100
-    send(path, b"x", timestamp_ms=NOW)
-    assert (path.sticky.partition, path.sticky.produced) == (0, 2 * SLOT_SIZE - 92)
     path.sticky.produced = 2 * SLOT_SIZE - 1
-    send(path, b"x")
-    assert (path.sticky.partition, path.sticky.produced) == (1, 0)
+    send(path, b"x", timestamp_ms=NOW)
+    assert (path.sticky.partition, path.sticky.produced) == (2, 0), "at twice its bytes, whatever batch is open"
 
 
 def test_completions_are_read_first(slab: Slab, path: Any) -> None:
-    slab.words[path.ring.tail] += 3
+    slab.add("processes", "ring_tail", 3, LIVING)
     future = send(path, b"v", on_delivery=print)
     assert path.ring.reads == 1
     path.callbacks.make_due(future.batch)
     assert send(path, b"v") is not None
     assert path.ring.reads == 2, "a callback is due"
+
+
+@pytest.mark.parametrize("has_open", [True, False])
+def test_a_sleeping_sender_is_woken_for_a_new_batch_and_a_full_one(has_open: bool) -> None:
+    """The record that finds a batch full goes to the next sticky partition: perhaps none comes behind that batch."""
+    slab = Slab(8, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    if has_open:
+        send(path, b"open", partition=1)
+    for _ in range(4):
+        send(path, bytes(80), timestamp_ms=NOW)
+    assert path.wakes == [], "it does not sleep"
+    slab.set("superblock", "sender_asleep", 1)
+    send(path, bytes(80), timestamp_ms=NOW)
+    assert (path.sticky.partition, path.wakes) == (1, [True] if has_open else [True, False])
+    send(path, b"into the open batch", partition=1)
+    assert len(path.wakes) == 1 + (not has_open)
+    send(path, bytes(100), partition=2)
+    assert path.wakes[-1] is False, "a new batch"
 
 
 # --- what is left to Python code ------------------------------------------------------------------
@@ -293,6 +279,7 @@ def nothing_appended(slab: Slab) -> None:
         {"timestamp_ms": 1.0},
         {"on_delivery": "not a function"},
         {"value": bytes(1000)},
+        {"value": bytes(SLOT_SIZE - v2.HEADER_SIZE - v2.RECORD_OVERHEAD_MAX)},  # it takes a slot or more
     ],
     ids=lambda given: f"{given!r:.40}",
 )
@@ -320,6 +307,8 @@ def test_a_producer_that_has_to_be_asked(slab: Slab, path: Any) -> None:
     path.lead("t", _core.Destination(GENERATION, 0))
     assert send(path, b"v", b"key") is None, "a topic without partitions"
     assert send(path_of(slab, is_direct=False), b"v") is None
+    with pytest.raises(AttributeError, match="__init__ was not called"):
+        _core.Producer().send("t")
     slab.segment.leave()
     assert send(path_of(slab), b"v") is None
     nothing_appended(slab)
@@ -345,11 +334,6 @@ def test_without_memory_no_batch_begins() -> None:
     assert send(path, b"v", partition=1) is None
     slab.be(LIVING)
     assert violations(slab.segment) == []
-
-
-def test_a_record_that_takes_a_slot_or_more(slab: Slab) -> None:
-    assert send(path_of(slab), bytes(SLOT_SIZE - v2.HEADER_SIZE - v2.RECORD_OVERHEAD_MAX)) is None
-    nothing_appended(slab)
 
 
 # --- what can go wrong with a new batch -----------------------------------------------------------
@@ -475,11 +459,6 @@ def test_damage_is_an_error_and_the_slot_is_given_back(slab: Slab, path: Any) ->
     slab.set("partitions", "open", 99, FIRST + 1)
     with pytest.raises(Damaged, match="is in slot 98"):
         send(path, b"v", partition=1)
-
-
-def test_a_producer_that_was_not_opened() -> None:
-    with pytest.raises(AttributeError, match="__init__ was not called"):
-        _core.Producer().send("t")
 
 
 # --- deaths ---------------------------------------------------------------------------------------

@@ -152,17 +152,6 @@ def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump() -> None:
     assert run.word("next_sequence") >> 32 == EPOCH
 
 
-def test_an_error_of_a_lane_stays_the_first() -> None:
-    run = Run()
-    run.set("key", LANE + 1 << 52)
-    sequences = _core.Sequences(run.slab.segment, True)
-    sequences.fail_lane(PARTITION, -1)
-    sequences.fail_lane(PARTITION, 7)
-    assert run.word("error", "lanes", LANE) == 1 << 16 | 0xFFFF
-    run.sequences.fail_lane(4, 7)
-    assert not run.sequences.lanes_failed, "of no lane"
-
-
 # --- damage ---------------------------------------------------------------------------------------
 
 
@@ -180,14 +169,16 @@ def test_a_batch_is_in_one_list_whatever_its_words_say() -> None:
     assert not run.sequences.has_more_to_try(PARTITION)
 
 
-@pytest.mark.parametrize("lane", [3, 4095])
-def test_a_lane_that_is_none_leads_nowhere(lane: int) -> None:
+def test_an_error_of_a_lane_stays_the_first_and_of_no_lane_leads_nowhere() -> None:
     run = Run()
-    run.set("key", lane << 52)
-    sequences = _core.Sequences(run.slab.segment, True)
-    sequences.drained(run.batches[0])
-    sequences.fail_lane(PARTITION, 7)
-    assert not sequences.lanes_failed
+    for lane in (0, 3, 4095, LANE + 1):
+        run.set("key", lane << 52)
+        sequences = _core.Sequences(run.slab.segment, True)
+        sequences.drained(run.batches[0])
+        sequences.fail_lane(PARTITION, -1)
+        sequences.fail_lane(PARTITION, 7)
+        assert sequences.lanes_failed == (lane == LANE + 1)
+    assert run.word("error", "lanes", LANE) == 1 << 16 | 0xFFFF
 
 
 def test_arguments_that_lead_out_of_the_table_are_refused() -> None:

@@ -71,7 +71,6 @@ def test_addresses_of_bootstrap_servers_come_last(slab: Slab) -> None:
     journal = BrokerJournal(slab)
     for node in (Node(-2, "b", 1), Node(5, "c", 1), Node(-1, "a", 1), Node(0, "d", 1)):
         journal.broker(node)
-
     assert [str(each) for each in found_in(slab)] == ["broker 0", "broker 5", "broker a:1", "broker b:1"]
 
 
@@ -82,7 +81,6 @@ def test_the_broker_without_a_connection_makes_room(slab: Slab) -> None:
         if number != 17:
             notes.ready()
     journal.broker(Node(1000, "host", 9092))
-
     assert {each.node for each in found_in(slab)} == {*range(BROKERS), 1000} - {17}
 
 

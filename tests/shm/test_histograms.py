@@ -120,6 +120,5 @@ def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> N
     values = [[number * 1000 + each for each in range(100)] for number in range(5)]
     for each in values:
         assert start(_count_until_killed, slab.name, each).join() == -signal.SIGKILL
-
     places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
     assert distribution.read_all(slab.words, places) == counted([value for each in values for value in each])

@@ -41,7 +41,6 @@ def find(noted: Incidents, number: int) -> IncidentInfo:
 
 def test_an_incident_is_found_by_its_number(slab: Slab, noted: Incidents) -> None:
     number = noted.note(PolicyViolationError, "broker 1 says: not on Sundays")
-
     found = find(Incidents(slab), number)
     assert (found.error, found.text) == (PolicyViolationError, "broker 1 says: not on Sundays")
     assert found.first_ms == found.last_ms
@@ -52,7 +51,6 @@ def test_an_incident_is_found_by_its_number(slab: Slab, noted: Incidents) -> Non
 def test_equal_text_is_one_incident(slab: Slab, noted: Incidents) -> None:
     numbers = {noted.note(NetworkError, "refused") for _ in range(1000)}
     other = noted.note(KafkaStorageError, "refused")
-
     assert len(numbers) == 1
     assert other not in numbers
     assert len(incidents(slab.words, slab.geometry)) == 2
@@ -60,7 +58,6 @@ def test_equal_text_is_one_incident(slab: Slab, noted: Incidents) -> None:
 
 def test_the_newest_incidents_are_kept(slab: Slab, noted: Incidents) -> None:
     numbers = [noted.note(NetworkError, f"error {number}") for number in range(3 * INCIDENTS)]
-
     found = [noted.find(number) for number in numbers]
     assert found[: 2 * INCIDENTS] == [None] * 2 * INCIDENTS
     assert [each.text for each in found[2 * INCIDENTS :] if each is not None] == [
@@ -75,7 +72,6 @@ def test_the_newest_incidents_are_kept(slab: Slab, noted: Incidents) -> None:
 def test_an_incident_lasts_until_its_end(noted: Incidents) -> None:
     number = noted.note(NetworkError, "refused", lasts=True, since_ms=1000)
     noted.note(PolicyViolationError, "not on Sundays")
-
     current = noted.current()
     assert current is not None
     assert (current.text, current.first_ms, current.lasts) == ("refused", 1000, True)
@@ -88,7 +84,6 @@ def test_a_new_sender_ends_lasting_incidents(slab: Slab, noted: Incidents) -> No
     number = noted.note(NetworkError, "refused", lasts=True)
     successor = Incidents(slab)
     successor.begin()
-
     found = find(successor, number)
     assert not found.lasts
     assert successor.note(NetworkError, "another") > number
@@ -97,7 +92,6 @@ def test_a_new_sender_ends_lasting_incidents(slab: Slab, noted: Incidents) -> No
 def test_an_old_incident_is_not_current(slab: Slab, noted: Incidents) -> None:
     number = noted.note(NetworkError, "refused")
     slab.words[slab.geometry.incident(number) + Incident.LAST_MS] -= 3_600_000
-
     assert noted.current() is None
     assert slab.trouble() == ""
 
@@ -128,7 +122,6 @@ def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents, error: type[
     number = noted.note(error, "disk full", partition=2)
     successor = Incidents(slab)
     successor.begin()
-
     assert successor.note(error, "disk full", node=-1) == number
     found = find(successor, number)
     assert (found.count, found.partition, found.node) == (2, None, -1)
@@ -139,7 +132,6 @@ def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents, error: type[
 
 def test_escapes_do_not_reach_a_terminal(noted: Incidents) -> None:
     number = noted.note(PolicyViolationError, "no\x1b[31m\nINFO all is well\u202e")
-
     found = find(noted, number)
     assert found.text == r"no\x1b[31m\nINFO all is well\u202e"
 

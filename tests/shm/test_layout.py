@@ -191,7 +191,6 @@ def test_no_offset_moves_without_a_new_abi_version() -> None:
     actual["constants"] = {name: constants[name] for name in ABI["constants"]}
     actual["geometry"] = {name: getattr(GEOMETRY, name) for name in ABI["geometry"]}
     actual["entries"] = {name: getattr(GEOMETRY, name)(1) for name in ABI["entries"]}
-
     assert (ABI_VERSION, actual) == (ABI_OF_VERSION, ABI), "another layout needs another ABI_VERSION"
 
 
@@ -231,9 +230,7 @@ def test_words_with_different_writers_are_on_different_cache_lines() -> None:
     by_the_sender = {Process.RING_TAIL}
     counters = {Process.RECORDS, Process.WAITS}
     for_people = {Process.NAME_LENGTH, Process.NAME, Process.BEFORE}
-
     lines = [{word // words_in_a_line for word in words} for words in (at_attach, by_itself, by_the_sender, counters)]
-
     assert lines == [{0}, {1}, {2}, {3}]
     assert {word // words_in_a_line for word in for_people}.isdisjoint({0, 1, 2, 3})
     assert Process.length % words_in_a_line == 0
@@ -246,7 +243,6 @@ def test_the_fields_of_a_state_word_hold_their_largest_values_side_by_side() -> 
         (_core.OWNER_SHIFT, _core.OWNER_MASK, MAX_PROCESSES - 1),
         (_core.INCARNATION_SHIFT, 0xFFFF, 0xFFFF),
     ]
-
     assert all(largest <= mask for _, mask, largest in fields)
     assert all(shift + mask.bit_length() <= following for (shift, mask, _), (following, _, _) in pairwise(fields))
     assert _core.INCARNATION_SHIFT + 16 == 8 * WORD

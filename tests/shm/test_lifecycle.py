@@ -38,9 +38,7 @@ def test_a_new_slab_is_empty(slab: Slab) -> None:
 
 def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
     children = [start(stay, slab_name, geometry) for _ in range(6)]
-
     assert len({child.hear() for child in children}) == 1
-
     finish(*children)
     assert whats_there(slab_name) == []
 
@@ -48,7 +46,6 @@ def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometr
 def test_a_missing_slab_is_created_only_with_a_geometry(slab_name: str) -> None:
     with pytest.raises(SlabNotFoundError, match=slab_name):
         attach(slab_name)
-
     assert whats_there(slab_name) == []
 
 
@@ -90,7 +87,6 @@ def test_a_failed_creator_leaves_nothing(slab_name: str, geometry: Geometry, mon
     private = names.PrivateNames(slab_name, token.tobytes())
     in_the_way = Path(names.semaphore_path(private.pool_semaphore()))
     in_the_way.mkdir()
-
     try:
         with pytest.raises(SlabPermissionError, match=re.escape(in_the_way.name)):
             attach(slab_name, geometry)
@@ -118,7 +114,6 @@ def test_the_last_process_to_leave_removes_everything(slab_name: str, geometry: 
 def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
     start(leave_records, slab_name, geometry).result()
     assert whats_there(slab_name)
-
     slab = attach(slab_name, geometry)
     assert slab.undelivered() == (1, 3)
     slab.words[geometry.header(0) + Slot.STATE] = SlotState.FREE

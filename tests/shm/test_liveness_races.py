@@ -102,9 +102,7 @@ def test_an_entry_whose_process_dies_with_a_lock_is_not_freed(
     with slab.lock_file.lifecycle():
         slab.processes.free_dead(entry)
     assert entry in slab.processes.in_use()
-
     slab.reap_dead()
-
     assert entry not in slab.processes.in_use()
     assert takeovers(slab) == 1
     assert owner_word(slab) == 0

@@ -76,7 +76,6 @@ def test_a_forked_child_does_not_inherit_bytes_and_its_exit_keeps_its_parents(
 
 def test_any_of_a_range_of_bytes_is_found(lock_file: LockFile, start: Start) -> None:
     child = start(hold, lock_file.name, PROCESS + 700).ready()
-
     assert lock_file.holder(PROCESS, length=700) == 0
     assert lock_file.holder(PROCESS, length=701) == child.pid
     assert lock_file.holder(PROCESS, length=0) == child.pid
@@ -116,7 +115,6 @@ def test_one_thread_at_a_time_has_the_lifecycle_byte(lock_file: LockFile) -> Non
 
     with in_threads(*(partial(come_and_go, number) for number in range(4))):
         pass
-
     assert len(most) == 200
     assert max(most) == 1
 
@@ -126,7 +124,6 @@ def test_one_process_starts_the_sender(lock_file: LockFile, start: Start) -> Non
         assert (mine, mine_too) == (True, False)
         assert start(look, lock_file.name, START).result() == os.getpid()
     assert start(look, lock_file.name, START).result() == 0
-
     child = start(hold, lock_file.name, START).ready()
     with lock_file.try_start() as mine:
         assert mine is False
@@ -158,17 +155,14 @@ def test_a_stopped_process_keeps_no_other_from_starting_the_sender(lock_file: Lo
 def test_a_missing_lock_file_is_created_only_on_demand(slab_name: str) -> None:
     with pytest.raises(SlabNotFoundError, match=slab_name):
         LockFile.open(slab_name, create=False)
-
     assert not os.path.exists(names.lock_path(slab_name))
 
 
 def test_a_removed_file_is_no_longer_current(slab_name: str) -> None:
     first = LockFile.open(slab_name, create=True)
     assert first.is_current()
-
     os.unlink(names.lock_path(slab_name))
     assert not first.is_current()
-
     second = LockFile.open(slab_name, create=True)
     assert (first.is_current(), second.is_current()) == (False, True)
     first.close()
@@ -204,7 +198,6 @@ def test_a_closed_lock_file_is_reopened_once_a_descriptor_is_free(
         context.setattr(lockfile, "open_own", none_left)
         with pytest.raises(SlabError, match="ulimit -n"):
             lock_file.holder(PROCESS)
-
     assert lock_file.try_lock(PROCESS)
 
 
@@ -212,10 +205,8 @@ def test_a_reused_descriptor_number_is_not_touched(lock_file: LockFile, tmp_path
     number = lock_file.make_sure()
     with (tmp_path / "file").open("w+b") as file:
         os.dup2(file.fileno(), number)
-
         assert lock_file.try_lock(PROCESS)
         lock_file.unlock(PROCESS)
         lock_file.close()
-
         assert os.path.samestat(os.fstat(number), os.fstat(file.fileno()))
         os.close(number)

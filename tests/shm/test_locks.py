@@ -121,7 +121,6 @@ def test_who_has_left_the_slab_gets_no_lock(slab_name: str, slab: Slab) -> None:
     other = attach(slab.name)
     detach(other)
     detach(other)
-
     with pytest.raises(IllegalStateError, match="has been detached"):
         take(other)
 
@@ -131,12 +130,10 @@ def test_who_has_left_the_slab_gets_no_lock(slab_name: str, slab: Slab) -> None:
 
 def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(slab: Slab, start: Start) -> None:
     child = holding(start, slab)
-
     for moment in range(90):
         with InterruptAt(moment) as interrupt:
             take(slab, PATIENCE_S)
         assert interrupt.came
-
     child.tell()
     child.hear()
     take(slab, PATIENCE_S)

@@ -35,10 +35,8 @@ def test_bytes_are_written_where_the_chain_leads_and_nowhere_else(slots: list[in
     written = bytes(range(1, 256))[: end - begin]
     before = bytes(words)
     assert memory.chain(slots[0], len(slots)) == slots
-
     places = memory.places(slots, begin, end)
     memory.write(places, written)
-
     expected = bytearray(before)
     for number, byte in enumerate(written, begin):
         expected[GEOMETRY.slot(slots[number // 16]) + number % 16] = byte

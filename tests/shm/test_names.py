@@ -45,7 +45,6 @@ def test_names_of_semaphores_and_doorbell_cannot_be_guessed(slab: Slab) -> None:
         for private in (slab.private, other)
     )
     digests = {name.rpartition(".")[2] for name in ours + theirs}
-
     assert len(digests) == len(ours) + len(theirs)
     assert {len(bytes.fromhex(digest)) * 8 for digest in digests} == {64}
 

@@ -47,7 +47,6 @@ def segment(slab_name: str, path: Path, geometry: Geometry) -> Iterator[Segment]
 
 def test_a_superblock_describes_its_segment(segment: Segment, path: Path, geometry: Geometry) -> None:
     words = segment.words
-
     assert words[Super.MAGIC] == MAGIC
     assert words[Super.ABI] == ABI_VERSION
     assert words[Super.TOTAL_SIZE] == geometry.total_size == path.stat().st_size == len(segment.buffer)
@@ -58,7 +57,6 @@ def test_a_superblock_describes_its_segment(segment: Segment, path: Path, geomet
 
 def test_a_second_mapping_is_of_the_same_memory(segment: Segment, slab_name: str) -> None:
     again = Segment.open(slab_name)
-
     assert again is not None
     assert again.geometry == segment.geometry
     again.words[segment.geometry.waiters // WORD] = 4711
@@ -71,9 +69,7 @@ def test_what_still_holds_a_closed_segment_has_zeros_of_its_own(segment: Segment
     again = Segment.open(slab_name)
     assert again is not None
     view = again.buffer[:8]
-
     again.close()
-
     assert bytes(view) == bytes(8)
     view[:8] = b"anything"
     assert segment.words[Super.MAGIC] == MAGIC
@@ -101,9 +97,7 @@ def test_a_missing_or_unfinished_segment_is_none(slab_name: str, path: Path, geo
 def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name: str, geometry: Geometry) -> None:
     segment.words[Super.READY] = 0
     Path(names.PrivateNames.of(slab_name, segment.words).doorbell_path()).touch(0o600)
-
     slab = attach(slab_name, geometry, digest=5)
-
     assert slab.words[Super.DIGEST] == 5
     assert segment.words[Super.DIGEST] == 77
     detach(slab)
@@ -170,7 +164,6 @@ def test_a_segment_open_to_other_users_is_refused(slab_name: str, path: Path) ->
 @as_root
 def test_another_users_segment_is_refused(segment: Segment, slab_name: str, path: Path) -> None:
     os.chown(path, 1, -1)
-
     with pytest.raises(SlabPermissionError, match="user id 1"):
         Segment.open(slab_name)
 
@@ -183,10 +176,8 @@ def test_a_special_file_is_refused_without_blocking(slab_name: str, path: Path, 
         path.mkdir(0o700)
     else:
         os.mkfifo(path, 0o600)
-
     with pytest.raises(SlabPermissionError, match="regular file"):
         Segment.open(slab_name)
-
     if kind == "directory":
         path.rmdir()
 
@@ -198,10 +189,8 @@ def test_a_slab_larger_than_the_memory_there_is_is_refused_with_the_cure(slab_na
     room = os.statvfs(names.SHM_DIRECTORY)
     needed = room.f_bavail * room.f_frsize + (1 << 30)
     slot_size = 1 << 20
-
     with pytest.raises(SlabMemoryError, match=r"MiB needed, .* MiB free") as error:
         attach(slab_name, Geometry(slot_size, needed // slot_size))
-
     assert "--shm-size" in str(error.value)
     assert "buffer.memory" in str(error.value)
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
@@ -219,10 +208,8 @@ def test_a_slab_above_the_memory_limit_of_the_cgroup_is_refused(
     monkeypatch.setattr(procfs, "CGROUPS", str(tmp_path))
     monkeypatch.setattr(procfs, "OWN_CGROUPS", str(tmp_path / "own"))
     file.write_text(f"{geometry.total_size - 1}\n")
-
     with pytest.raises(SlabMemoryError, match=r"the slab needs .* MiB, but the memory limit .* is .* MiB") as error:
         attach(slab_name, geometry)
-
     assert "buffer.memory" in str(error.value)
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
     file.write_text(f"{geometry.total_size}\n")
@@ -243,7 +230,6 @@ def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
     slab_name: str, geometry: Geometry, start: Start
 ) -> None:
     message = start(create_with_limit, slab_name, geometry, resource.RLIMIT_FSIZE, 4096).result()
-
     assert "File too large" in message
     assert "ulimit -f" in message
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
@@ -252,9 +238,7 @@ def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
 def test_a_failed_mapping_does_not_remove_the_segment(slab_name: str, start: Start) -> None:
     geometry = Geometry(1 << 20, 256)
     slab = attach(slab_name, geometry)
-
     message = start(create_with_limit, slab_name, geometry, resource.RLIMIT_AS, 1 << 28).result()
-
     assert "cannot be mapped" in message
     assert "ulimit" in message
     assert os.path.exists(names.segment_path(slab_name))

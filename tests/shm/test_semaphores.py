@@ -72,7 +72,6 @@ def test_a_wakeup_whose_maker_died_in_the_c_library_is_replaced(slab: Slab, star
     assert start(attach_and_be_rung, slab.name).result() == (1, 0)
     path = names.semaphore_path(slab.private.wakeup_semaphore(1, 0))
     os.link(path, path + "~")
-
     assert start(attach_and_be_rung, slab.name).result() == (1, 1)
     assert start(attach_and_be_rung, slab.name).result() == (1, 1)
 

@@ -53,13 +53,11 @@ def test_there_is_one_sender_until_it_resigns_or_dies(slab: Slab, start: Start, 
 
 def test_a_sender_reports_its_own_role(slab: Slab) -> None:
     doorbell = slab.become_sender()
-
     assert slab.has_sender()
     assert slab.processes.info(slab.me).roles == Role.SENDER
     assert slab.words[Super.SENDER_ENTRY] == slab.me + 1
     with pytest.raises(SenderExistsError, match="this process itself"):
         slab.become_sender()
-
     slab.resign_as_sender(doorbell)
     assert not slab.has_sender()
     assert slab.processes.info(slab.me).roles == Role(0)
@@ -67,9 +65,7 @@ def test_a_sender_reports_its_own_role(slab: Slab) -> None:
 
 def test_one_of_many_candidates_becomes_the_sender(slab: Slab, start: Start) -> None:
     children = [start(send, slab.name) for _ in range(5)]
-
     answers = [child.hear() for child in children]
-
     assert answers.count("sender") == 1
     winner = children[answers.index("sender")]
     assert all(f"process {winner.pid}" in answer for answer in answers if answer != "sender")
@@ -83,9 +79,7 @@ def role_of(link: Connection, slab: Slab) -> tuple[bool, Role]:
 def test_a_forked_child_is_no_sender_but_keeps_the_producers_role(slab: Slab, start: Start) -> None:
     slab.add_role(Role.PRODUCER)
     doorbell = slab.become_sender()
-
     assert start(role_of, slab, how="fork").result() == (True, Role.PRODUCER)
-
     assert slab.processes.info(slab.me).roles == Role.PRODUCER | Role.SENDER
     slab.resign_as_sender(doorbell)
 
@@ -103,10 +97,8 @@ def test_an_owner_is_alive_until_it_dies_and_its_successor_is_another(slab: Slab
     tag = first.hear()
     assert slab.owner_is_alive(tag | SlotState.ALLOCATED)
     assert slab.owner_is_alive(slab.owner_tag)
-
     first.kill()
     assert not any(map(slab.owner_is_alive, (tag, 0xFFFF << 8, 0)))
-
     successor = start(tell_tag, slab.name)
     next_tag = successor.hear()
     assert next_tag >> 8 & 0xFFFF == tag >> 8 & 0xFFFF  # the same entry
@@ -131,10 +123,8 @@ def test_reaping_the_dead_does_not_wait_for_a_stopped_process(slab: Slab, start:
     wait_until(lambda: is_stopped(stopped.pid))
     for each in dead:
         each.kill()
-
     slab.reap_dead()
     assert set(entries) <= set(slab.processes.in_use())
-
     stopped.signal(signal.SIGCONT)
     assert stopped.hear() == "over"
     slab.reap_dead()

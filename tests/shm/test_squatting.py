@@ -82,16 +82,11 @@ def of_owner(name: str) -> list[str]:
 
 
 def obvious_names(name: str) -> list[str]:
-    """Return the names that a user who lists the directory can guess: of all entries, and like existing ones."""
+    """Return the paths that a user who lists the directory can guess: of all entries, and like existing ones."""
     own = names.PREFIX + name
-    made_up = {f"{own}.wakeup"}
-    parts = [f"l{number}" for number in range(18)] + [f"p{entry}" for entry in range(8)]
-    made_up |= {f"sem.{own}.{part}" for part in parts}
-    for entry in os.listdir(names.SHM_DIRECTORY):
-        seen = re.fullmatch(rf"sem\.{own}\.[lp]\d+(\..*)", entry)
-        if seen:
-            made_up |= {f"sem.{own}.{part}{seen[1]}" for part in parts} | {f"{own}.wakeup{seen[1]}"}
-    return [f"{names.SHM_DIRECTORY}/{entry}" for entry in sorted(made_up)]
+    bases = [f"{own}.wakeup", *(f"sem.{own}.{part}" for part in ("pool", *(f"p{entry}" for entry in range(8))))]
+    seen = [entry.rpartition(".")[2] for entry in os.listdir(names.SHM_DIRECTORY) if entry.startswith(f"sem.{own}.")]
+    return [f"{names.SHM_DIRECTORY}/{base}{end}" for base in bases for end in ("", *(f".{digest}" for digest in seen))]
 
 
 # --- semaphores and the doorbell ------------------------------------------------------------------
@@ -134,7 +129,6 @@ def test_truncating_a_squatted_wakeup_kills_no_process(
     other.tell()
     assert other.hear() == "cut"
     ring(ringer, listener, entry)
-
     finish(listener, ringer)
     assert of_owner(slab_name) == []
 
@@ -157,9 +151,7 @@ def test_squatted_names_deny_nothing(
     slab_name: str, geometry: Geometry, start: Start, squatter: Squat, kind: str
 ) -> None:
     assert squatter(obvious_names(slab_name), kind).hear()
-
     start(be_everything, slab_name, geometry).result()
-
     assert of_owner(slab_name) == []
 
 
@@ -210,9 +202,7 @@ def test_a_squatted_segment_or_lock_file_is_an_error_with_its_owner(
 ) -> None:
     path = path_of(slab_name)
     assert squatter([path], kind).hear() == [path]
-
     said = start(try_everything, slab_name, geometry).result()
-
     assert len(said) == 3
     for each in said:
         assert re.match(rf"SlabPermissionError: {re.escape(path)} .*user id {OTHER} .*remove it", each), each
@@ -236,9 +226,7 @@ def test_our_files_are_removed_though_the_segment_is_squatted(
     assert len(of_owner(slab_name)) == 4  # or by a sweep of another test, of another user
     path = names.segment_path(slab_name)
     assert squatter([path]).hear() == [path]
-
     start(sweep_as_owner if by == "sweep" else destroy_as_owner, slab_name).result()
-
     assert of_owner(slab_name) == []
     assert stat.S_ISREG(os.lstat(path).st_mode)
 

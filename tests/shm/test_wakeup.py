@@ -6,9 +6,8 @@ import fcntl
 import os
 import select
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from multiprocessing.connection import Connection
 
@@ -97,9 +96,7 @@ def return_balls(link: Connection, name: str, ball: int, partner: int, turns: in
 def test_no_wakeup_is_lost_between_two_processes(slab: Slab, start: Start) -> None:
     ball, turns = slab.geometry.waiters // 8, 1500
     child = start(return_balls, slab.name, ball, slab.me, turns)
-
     play(slab, ball, child.hear(), range(0, 2 * turns, 2))
-
     child.result()
     assert slab.words[ball] == 2 * turns
 
@@ -146,54 +143,30 @@ def test_a_late_notification_does_not_end_a_wait(slab: Slab) -> None:
                 wakeup.count += rings
                 wakeup.changed.notify_all()
     wakeup.waiting = False
-
     assert heard == [True]
 
 
 # --- signals --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def alarm() -> Iterator[Callable[[Callable[[], None], float], None]]:
-    """Return ``alarm(handler, seconds)``: a signal calls the handler, once, after that time."""
-    before = signal.getsignal(signal.SIGUSR1)
-    timers: list[threading.Timer] = []
-
-    def set_alarm(handler: Callable[[], None], seconds: float) -> None:
-        signal.signal(signal.SIGUSR1, lambda number, frame: handler())
-        timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1)))
-        timers[0].start()
-
-    yield set_alarm
-    for timer in timers:
-        timer.join()
-    signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_signal_does_not_end_a_wait(slab: Slab, alarm: Callable[[Callable[[], None], float], None]) -> None:
+def test_a_signal_does_not_end_a_wait_unless_its_handler_raises(slab: Slab) -> None:
     handled: list[int] = []
 
-    with slab.wakeup.listening() as listener:
-        alarm(lambda: handled.append(1), 0.02)
-        while not handled:
-            assert not listener.wait(0.1)
+    def handle(number: int, frame: object) -> None:
+        handled.append(number)
+        if len(handled) > 1:
+            raise SystemExit("enough")
 
-
-def test_a_signal_handlers_exception_leaves_the_wait(
-    slab: Slab, alarm: Callable[[Callable[[], None], float], None]
-) -> None:
-    def leave() -> None:
-        raise SystemExit("enough")
-
-    def listen() -> None:
-        with slab.wakeup.listening() as listener:
-            alarm(leave, 0.02)
-            while True:
-                listener.wait(0.1)
-
-    with pytest.raises(SystemExit, match="enough"):
-        listen()
-
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.2)
+    try:
+        with pytest.raises(SystemExit, match="enough"), slab.wakeup.listening() as listener:
+            while not handled:
+                assert not listener.wait(0.05)
+            listener.wait(FOREVER_S)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     assert slab.words[slab.geometry.process(slab.me) + Process.ASLEEP] == 0
     assert not slab.wakeup.waiting
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
@@ -234,7 +207,6 @@ def test_a_listening_sender_is_woken_until_it_answers(slab: Slab, doorbell: Door
 
 def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab, doorbell: Doorbell) -> None:
     button = slab.button
-
     doorbell.sleep_until(2000)  # without effect: it does not listen
     doorbell.listen()
     assert button.is_needed_by(1060, 1000)
@@ -243,7 +215,6 @@ def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab, doorbell: Doo
     assert not button.is_needed_by(1050, 1049)
     assert button.is_needed_by(1049, 1000)  # it sleeps for longer
     assert button.is_needed_by(1060, 1050)  # it should have woken
-
     doorbell.look()
     assert button.is_needed_by(1060, 1000)  # this check can have been too early
     doorbell.sleep_until(1050)
@@ -254,11 +225,9 @@ def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab, doorbell: Doo
 
 def test_an_unanswered_doorbell_does_not_block_press(slab: Slab, doorbell: Doorbell) -> None:
     doorbell.listen()
-
     fcntl.fcntl(doorbell.descriptor, fcntl.F_SETPIPE_SZ, 4096)
     for _ in range(5000):  # more than the FIFO holds now
         slab.button.press()
-
     doorbell.ring()
     doorbell.answer()
     assert not rings(doorbell.descriptor)
@@ -277,7 +246,6 @@ def sleep_as_sender(link: Connection, name: str) -> None:
 
 def test_a_sender_in_another_process_is_woken_every_time(slab: Slab, start: Start) -> None:
     child = start(sleep_as_sender, slab.name).ready()
-
     for _ in range(200):
         slab.button.press()
         assert child.hear() == "awake"
@@ -295,9 +263,7 @@ def pull_where_a_broken_pipe_kills(link: Connection, name: str) -> None:
 def test_press_survives_a_sender_that_died_asleep(slab: Slab, start: Start) -> None:
     sender = start(sleep_as_sender, slab.name).ready()
     ringer = start(pull_where_a_broken_pipe_kills, slab.name).ready()
-
     sender.kill()
     ringer.tell()
-
     assert ringer.hear() == "pulled"
     ringer.finish()
