@@ -16,6 +16,7 @@ from core_producers import (
     Producer,
     batches,
     body_of,
+    check_deaths_of_appends,
     deques,
     queued,
     records_at,
@@ -399,37 +400,37 @@ class Scene(NamedTuple):
 def begun(core: ModuleType, before: list[tuple[bytes, int]]) -> Scene:
     """Return a scene with these records of the survivor."""
     slab = Slab(6, core, SLOT_SIZE)
-    survivor = Producer(slab, core, linger_ms=50)
-    for value, timestamp in before:
-        survivor.append(body_of(value), timestamp)
-    return Scene(slab, survivor, Producer(slab, core, DYING, retries=9))
+    survivor = Producer(slab, core)
+    append_all(survivor, before)
+    return Scene(slab, survivor, Producer(slab, core, DYING))
+
+
+def append_all(producer: Producer, records: list[tuple[bytes, int]]) -> None:
+    for value, timestamp in records:
+        producer.append(body_of(value), timestamp)
+
+
+def check_headers(slab: Slab, found: list[tuple[bytes, int]], before: int) -> None:
+    """Check that a batch with a record of the dead says so, and has its limits."""
+    first = 0
+    headers = slab.segment.view("headers")
+    for slot, count in queued(slab):
+        commit = int(headers["commit"][slot])
+        assert headers["max_timestamp"][slot][commit & 1] == found[first + count - 1][1]
+        if first + count > before:
+            words = {name: headers[name][slot] for name in ("contributors", "linger", "limits")}
+            assert words["contributors"][0] & 1 << DYING, "the sender would not tell it of its record"
+            assert (words["linger"] >> 8, words["limits"] >> 32) == (5, 9)
+        first += count
 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    whole = records_at(*STARTS[start], b"x" * 30, b"y" * 120, b"z" * 100)
-    most = before = len(STARTS[start])
+    def make(slab: Slab, entry: int) -> Producer:
+        linger_ms, retries = (50, 7) if entry == LIVING else (5, 9)
+        return Producer(slab, stepping, entry, linger_ms=linger_ms, retries=retries)
 
-    def append(scene: Scene) -> None:
-        for value, timestamp in whole[before:]:
-            scene.victim.append(body_of(value), timestamp)
-
-    for (slab, survivor, _), _ in deaths(lambda: begun(stepping, whole[:before]), append):
-        found = recovered(slab, whole, most)
-        most = len(found)
-        first = 0
-        headers = slab.segment.view("headers")
-        for slot, count in queued(slab):
-            commit = int(headers["commit"][slot])
-            assert headers["max_timestamp"][slot][commit & 1] == found[first + count - 1][1]
-            if first + count > before:
-                words = {name: headers[name][slot] for name in ("contributors", "linger", "limits")}
-                assert words["contributors"][0] & 1 << DYING, "the sender would not tell it of its record"
-                assert (words["linger"] >> 8, words["limits"] >> 32) == (5, 9)
-            first += count
-        survivor.append(body_of(b"after"), 5)
-        assert records_of(slab) == [*found, (b"after", 5)]
-    assert most == len(whole)
+    check_deaths_of_appends(stepping, start, make, append_all, check_headers)
 
 
 @pytest.mark.parametrize("start", STARTS)

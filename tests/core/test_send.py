@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, queued, records_at, records_of, recovered
-from core_slabs import DYING, LIVING, Damaged, Slab, deaths
+from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, check_deaths_of_appends, queued
+from core_slabs import LIVING, Damaged, Slab
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
@@ -62,6 +62,7 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
 
     class Path(core.RecordPath):  # type: ignore[misc]
         def __init__(self) -> None:
+            self.slab, self.entry = slab, entry
             self.guard = core.CallGuard()
             self.guard.closed = False
             self.ring = Ring(slab, entry)
@@ -464,40 +465,13 @@ def test_damage_is_an_error_and_the_slot_is_given_back(slab: Slab, path: Any) ->
 # --- deaths ---------------------------------------------------------------------------------------
 
 
-class Scene(NamedTuple):
-    """A slab, and two processes that send to it; the victim dies."""
-
-    slab: Slab
-    survivor: Any
-    victim: Any
-
-
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    whole = records_at(*STARTS[start], b"x" * 30, b"y" * 120, b"z" * 100)
-    most = before = len(STARTS[start])
-    number = PARTITION - FIRST
-
-    def begin() -> Scene:
-        slab = Slab(6, stepping, SLOT_SIZE)
-        scene = Scene(slab, path_of(slab), path_of(slab, DYING))
-        send_all(scene.survivor, whole[:before])
-        return scene
-
     def send_all(path: Any, records: list[tuple[bytes, int]]) -> None:
+        path.slab.be(path.entry)
+        for slot, _ in queued(path.slab):
+            path.contributions.expect(path.slab.get("headers", "generation", slot) << 24 | slot, "t-3")
         for value, timestamp in records:
-            assert send(path, value, partition=number, timestamp_ms=timestamp) is not None
+            assert send(path, value, partition=PARTITION - FIRST, timestamp_ms=timestamp) is not None
 
-    def die(scene: Scene) -> None:
-        for slot, _ in queued(scene.slab):
-            scene.victim.contributions.expect(1 << 24 | slot, "t-3")
-        send_all(scene.victim, whole[before:])
-
-    for (slab, survivor, _), _ in deaths(begin, die):
-        found = recovered(slab, whole, most)
-        most = len(found)
-        for slot, _ in queued(slab):
-            survivor.contributions.expect(slab.get("headers", "generation", slot) << 24 | slot, "t-3")
-        send_all(survivor, [(b"after", 5)])
-        assert records_of(slab) == [*found, (b"after", 5)]
-    assert most == len(whole)
+    check_deaths_of_appends(stepping, start, path_of, send_all)

@@ -157,13 +157,17 @@ def test_a_signal_does_not_end_a_wait_unless_its_handler_raises(slab: Slab) -> N
         if len(handled) > 1:
             raise SystemExit("enough")
 
-    before = signal.signal(signal.SIGALRM, handle)
-    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.2)
-    try:
-        with pytest.raises(SystemExit, match="enough"), slab.wakeup.listening() as listener:
+    def listen() -> None:
+        with slab.wakeup.listening() as listener:
             while not handled:
                 assert not listener.wait(0.05)
             listener.wait(FOREVER_S)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.2)
+    try:
+        with pytest.raises(SystemExit, match="enough"):
+            listen()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
