@@ -12,7 +12,7 @@ from core_slabs import LIVING, Damaged, Slab, deaths
 from oracle import violations
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN, MOST_DRAINED
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN
 from shmaccum.shm.layout import SlotState
 
 LANE = 1
@@ -121,7 +121,6 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
     ):
         with pytest.raises(error, match=said):
             call()
-    assert MOST_DRAINED == 8
 
 
 def test_nothing_is_taken_without_the_lock() -> None:

@@ -69,30 +69,22 @@ def test_the_newest_incidents_are_kept(slab: Slab, noted: Incidents) -> None:
     assert find(noted, again).text == "error 0", "an overwritten one is noted again"
 
 
-def test_an_incident_lasts_until_its_end(noted: Incidents) -> None:
-    number = noted.note(NetworkError, "refused", lasts=True, since_ms=1000)
-    noted.note(PolicyViolationError, "not on Sundays")
+def test_an_incident_lasts_until_its_end_or_the_next_sender(slab: Slab, noted: Incidents) -> None:
+    numbers = [noted.note(NetworkError, text, lasts=True, since_ms=1000) for text in ("unreachable", "refused")]
+    last = noted.note(PolicyViolationError, "no\x1b[31m\nINFO all is well\u202e")
     current = noted.current()
     assert current is not None
     assert (current.text, current.first_ms, current.lasts) == ("refused", 1000, True)
-    noted.end(number)
-    found = find(noted, number)
-    assert not found.lasts
-
-
-def test_a_new_sender_ends_lasting_incidents(slab: Slab, noted: Incidents) -> None:
-    number = noted.note(NetworkError, "refused", lasts=True)
+    noted.end(numbers[1])
+    assert [find(noted, number).lasts for number in numbers] == [True, False]
     successor = Incidents(slab)
     successor.begin()
-    found = find(successor, number)
-    assert not found.lasts
-    assert successor.note(NetworkError, "another") > number
-
-
-def test_an_old_incident_is_not_current(slab: Slab, noted: Incidents) -> None:
-    number = noted.note(NetworkError, "refused")
-    slab.words[slab.geometry.incident(number) + Incident.LAST_MS] -= 3_600_000
-    assert noted.current() is None
+    assert not find(successor, numbers[0]).lasts
+    assert successor.note(NetworkError, "another") > last
+    assert find(noted, last).text == r"no\x1b[31m\nINFO all is well\u202e", "escapes do not reach a terminal"
+    for number in (*numbers, last, last + 1):
+        slab.words[slab.geometry.incident(number) + Incident.LAST_MS] -= 3_600_000
+    assert noted.current() is None, "they are old"
     assert slab.trouble() == ""
 
 
@@ -128,12 +120,6 @@ def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents, error: type[
     assert successor.note_of_partition(error, "disk full", 3) == number
     assert (find(successor, number).count, find(successor, number).partition) == (3, 3)
     assert slab.words[slab.geometry.partition(3) + Partition.ERROR] == number
-
-
-def test_escapes_do_not_reach_a_terminal(noted: Incidents) -> None:
-    number = noted.note(PolicyViolationError, "no\x1b[31m\nINFO all is well\u202e")
-    found = find(noted, number)
-    assert found.text == r"no\x1b[31m\nINFO all is well\u202e"
 
 
 @given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 2**64 - 1)), min_size=1))

@@ -9,10 +9,11 @@ from multiprocessing.connection import Connection
 import pytest
 from accumulators import TP0, TP1, Log, add, config_of, drain, first, open_accumulator
 from processes import Start
+from runs import threads
 from slab_helpers import overwrite
 
 from shmaccum._core import Geometry, Partition, Process, Slot, Super, Topic
-from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
+from shmaccum.errors import IllegalStateError, SlabDamagedError
 from shmaccum.observe.report import report
 from shmaccum.shm import validation
 from shmaccum.shm.layout import SlotState
@@ -101,29 +102,21 @@ def attach_anew(link: Connection, name: str, geometry: Geometry) -> None:
 def test_a_slab_in_concurrent_use_is_valid(slab_name: str) -> None:
     """Each rule checks words that other processes are changing."""
     accumulator = open_accumulator(config_of(slab_name))
-    slab = accumulator.slab
+    slab, log = accumulator.slab, Log(accumulator)
     ended = threading.Event()
-    found: list[SlabError] = []
 
-    def look_again_and_again() -> None:
-        try:
-            while not ended.is_set():
-                validation.check(slab_name, slab.words, slab.geometry)
-        except SlabError as error:
-            found.append(error)
+    def look_again_and_again(_: int) -> None:
+        while not ended.is_set():
+            validation.check(slab_name, slab.words, slab.geometry)
 
-    onlooker = threading.Thread(target=look_again_and_again)
-    onlooker.start()
-    log = Log(accumulator)
-    for number in range(300):
-        # Chains of two and three slots, and single ones, take turns in the same memory.
-        add(accumulator, (TP0, TP1)[number % 2], bytes((300, 1500, 2500)[number % 3]))
-        log.take(drain(accumulator))
-    ended.set()
-    onlooker.join()
+    with threads(1, look_again_and_again):
+        for number in range(300):
+            # Chains of two and three slots, and single ones, take turns in the same memory.
+            add(accumulator, (TP0, TP1)[number % 2], bytes((300, 1500, 2500)[number % 3]))
+            log.take(drain(accumulator))
+        ended.set()
     log.take_all()
     detach(slab)
-    assert not found
 
 
 # --- chains ---------------------------------------------------------------------------------------
