@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from processes import Start
-from slab_helpers import overwrite
+from slab_helpers import holder_of, overwrite
 
 from shmaccum._core import (
     COMMIT_SIZE_SHIFT,
@@ -32,7 +32,7 @@ from shmaccum.shm import names
 from shmaccum.shm.inspection import SILENCE_MS
 from shmaccum.shm.layout import Role, SlotState, TopicState, holder_word
 from shmaccum.shm.lifecycle import attach, destroy, detach, look, unlink
-from shmaccum.shm.lockfile import PROCESS, LockFile
+from shmaccum.shm.lockfile import PROCESS
 from shmaccum.shm.slab import Slab
 
 SMALL = Geometry(slot_size=1024, slot_count=8, max_processes=4, max_topics=4, max_partitions=8)
@@ -62,14 +62,6 @@ def be_sender(link: Connection, name: str) -> None:
     detach(slab)
 
 
-def holder_of_entry(link: Connection, name: str, entry: int) -> int:
-    lock_file = LockFile.open(name, create=False)
-    try:
-        return lock_file.holder(PROCESS + entry)
-    finally:
-        lock_file.close()
-
-
 def test_a_view_shows_the_users_and_is_none(slab_name: str, start: Start) -> None:
     child = start(use_slab, slab_name)
     pid = child.hear()
@@ -94,7 +86,7 @@ def test_a_user_that_looks_keeps_its_record_lock(slab: Slab, start: Start) -> No
         with pytest.raises(TypeError, match="read-only"):
             view.words[Super.GENERATION] = 1
     # A second descriptor of the lock file, closed, would have dropped it.
-    assert start(holder_of_entry, slab.name, slab.me).result() == os.getpid()
+    assert start(holder_of, slab.name, PROCESS + slab.me).result() == os.getpid()
 
 
 def test_a_sleeping_sender_is_not_shown_as_stopped(slab: Slab, start: Start) -> None:

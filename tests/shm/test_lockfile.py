@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from faults import is_stopped
 from processes import Start, in_threads, wait_until
+from slab_helpers import holder_of
 
 from shmaccum.errors import SlabError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import lockfile, names
@@ -38,10 +39,6 @@ def hold(link: Connection, name: str, byte: int) -> None:
         link.send("unlocked")
 
 
-def look(link: Connection, name: str, byte: int) -> int:
-    return LockFile.open(name, create=False).holder(byte)
-
-
 @pytest.mark.parametrize("byte", BYTES)
 def test_a_byte_excludes_other_processes_and_names_its_holder(lock_file: LockFile, start: Start, byte: int) -> None:
     """Until its holder unlocks it, or dies."""
@@ -58,7 +55,7 @@ def test_a_byte_excludes_other_processes_and_names_its_holder(lock_file: LockFil
     assert lock_file.try_lock(byte) is True
     assert lock_file.try_lock(byte) is True, "it has it already"
     assert lock_file.holder(byte) == 0, "of other processes"
-    assert start(look, lock_file.name, byte).result() == os.getpid()
+    assert start(holder_of, lock_file.name, byte).result() == os.getpid()
 
 
 def holds_nothing(link: Connection, lock_file: LockFile, byte: int) -> tuple[int, bool]:
@@ -71,7 +68,7 @@ def test_a_forked_child_does_not_inherit_bytes_and_its_exit_keeps_its_parents(
     lock_file.try_lock(PROCESS)
     assert start(holds_nothing, lock_file, PROCESS, how="fork").result() == (os.getpid(), False)
     assert start(holds_nothing, lock_file, SENDER, how="fork").result() == (0, True)
-    assert start(look, lock_file.name, PROCESS).result() == os.getpid()
+    assert start(holder_of, lock_file.name, PROCESS).result() == os.getpid()
 
 
 def test_any_of_a_range_of_bytes_is_found(lock_file: LockFile, start: Start) -> None:
@@ -122,8 +119,8 @@ def test_one_thread_at_a_time_has_the_lifecycle_byte(lock_file: LockFile) -> Non
 def test_one_process_starts_the_sender(lock_file: LockFile, start: Start) -> None:
     with lock_file.try_start() as mine, lock_file.try_start() as mine_too:
         assert (mine, mine_too) == (True, False)
-        assert start(look, lock_file.name, START).result() == os.getpid()
-    assert start(look, lock_file.name, START).result() == 0
+        assert start(holder_of, lock_file.name, START).result() == os.getpid()
+    assert start(holder_of, lock_file.name, START).result() == 0
     child = start(hold, lock_file.name, START).ready()
     with lock_file.try_start() as mine:
         assert mine is False
@@ -140,8 +137,8 @@ def test_a_stopped_process_keeps_no_other_from_starting_the_sender(lock_file: Lo
         wait_until(partial(is_stopped, child.pid))
     with lock_file.try_start() as mine:
         assert mine is True
-        assert start(look, lock_file.name, START + 2).result() == os.getpid()
-    assert start(look, lock_file.name, START + 2).result() == 0
+        assert start(holder_of, lock_file.name, START + 2).result() == os.getpid()
+    assert start(holder_of, lock_file.name, START + 2).result() == 0
     assert lock_file.holder(START) == stopped[0].pid
     stopped[0].signal(signal.SIGCONT)
     wait_until(lambda: not is_stopped(stopped[0].pid))

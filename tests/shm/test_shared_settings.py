@@ -86,15 +86,18 @@ def test_death_during_a_change_keeps_the_old_settings(attached: Attach) -> None:
 TEXTS = [b"", b"no JSON", b"[]", b"{}", b'{"fixed": 1, "shared": 2, "version": 3}', b'{"fixed": {}}', b"\xff\xfe"]
 
 
-@pytest.mark.parametrize("damage", [*TEXTS, 0, 1, (1 << 64) - 1, 5 << 32, SETTINGS_SIZE << 32])
-def test_damage_counts_as_no_settings(attached: Attach, damage: bytes | int) -> None:
+@pytest.mark.parametrize("damage", [*TEXTS, 0, 1, (1 << 64) - 1, 5 << 32, SETTINGS_SIZE << 32, "another letter"])
+def test_damage_counts_as_no_settings(attached: Attach, damage: bytes | int | str) -> None:
     """A text that is none of ours, or a wrong length or checksum. The next user stores its own."""
     slab = attached(MINE)
     at = slab.geometry.settings + slab.words[Super.SETTINGS_GENERATION] % 2 * SETTINGS_SIZE
     if isinstance(damage, bytes):
         slab.buffer[at + WORD : at + WORD + len(damage)] = damage
         damage = len(damage) << 32 | zlib.crc32(damage)
-    slab.words[at // WORD] = damage
+    if isinstance(damage, int):
+        slab.words[at // WORD] = damage
+    else:
+        slab.buffer[at + bytes(slab.buffer[at : at + SETTINGS_SIZE]).index(b"one")] = ord("O")
     assert read(slab) == (1, {}, {}, "")
     attached(MINE)
     assert read(slab) == (2, MINE.fixed, MINE.shared, "1.0")

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from processes import Start
 from producers import wait_until
-from slab_helpers import stay, whats_there, words_of_a_batch
+from slab_helpers import holder_of, stay, whats_there, words_of_a_batch
 
 from shmaccum._core import Geometry, Super
 from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm import names, validation
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
-from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.segment import Segment
 from tools.support.locks import held
@@ -105,6 +105,7 @@ def test_a_slab_in_use_is_kept(slab_name: str, geometry: Geometry, start: Start,
     slab = attach(slab_name, geometry)
     assert slab_name not in sweep(), "this process uses it"
     assert slab.lock_file.is_current()
+    assert start(holder_of, slab_name, PROCESS + slab.me).result() == os.getpid(), "it has kept its record lock"
     detach(slab)
 
 

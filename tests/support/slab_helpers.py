@@ -18,6 +18,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState, TopicState
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.slab import Slab
 
 NUMBER = 5
@@ -119,6 +120,15 @@ def deaths_at_stores(slab: Slab, operate: Callable[[Any], object]) -> Iterator[i
             return
         slab.buffer[:] = before
     raise AssertionError("it never ends")
+
+
+def holder_of(link: Connection, name: str, byte: int) -> int:
+    """Return the process that holds a byte of a slab's lock file, as another process sees it."""
+    lock_file = LockFile.open(name, create=False)
+    try:
+        return lock_file.holder(byte)
+    finally:
+        lock_file.close()
 
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
