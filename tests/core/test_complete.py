@@ -59,12 +59,16 @@ class Run:
         return contributors
 
 
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
 def completion(run: Run, span: int = 0) -> tuple[int, ...]:
     return 1 << 24 | run.batch.slot, OFFSET + 1, APPEND_TIME_MS + 1 << 16, span
 
 
-def test_a_stored_batch_is_told_to_all_and_counted() -> None:
-    run = Run()
+def test_a_stored_batch_is_told_to_all_and_counted(run: Run) -> None:
     assert run.complete() == {0, OTHER}
     for entry in range(8):
         assert run.unread(entry) == ([completion(run)] if entry in (0, OTHER) else [])
@@ -93,8 +97,7 @@ def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
     assert states == {SlotState.IN_FLIGHT, SlotState.COMPLETING}
 
 
-def test_the_ring_ends_where_the_promise_ends() -> None:
-    run = Run()
+def test_the_ring_ends_where_the_promise_ends(run: Run) -> None:
     length = run.slab.segment.view("rings").shape[1]
     assert run.completer.has_room(OTHER, length - 1)
     assert not run.completer.has_room(OTHER, length)
@@ -106,9 +109,8 @@ def test_the_ring_ends_where_the_promise_ends() -> None:
         run.completer.has_room(8, 0)
 
 
-def test_a_contributor_that_is_none_gets_nothing() -> None:
+def test_a_contributor_that_is_none_gets_nothing(run: Run) -> None:
     """A flipped bit must not lead outside of the rings."""
-    run = Run()
     run.set("headers", "contributors", 1 | 1 << 8 | 1 << 63, 0)
     before = run.slab.segment.view("headers")["slots"].tolist()
     assert run.complete() == {0}
@@ -120,8 +122,7 @@ def test_a_contributor_that_is_none_gets_nothing() -> None:
 
 @pytest.mark.parametrize("append_time_ms", [-1, 0, 2**47 - 2])
 @pytest.mark.parametrize("base_offset", [-1, 0, 2**62])
-def test_a_stored_batch_is_read_as_it_was_told(append_time_ms: int, base_offset: int) -> None:
-    run = Run()
+def test_a_stored_batch_is_read_as_it_was_told(run: Run, append_time_ms: int, base_offset: int) -> None:
     run.completer.conclude(run.batch, base_offset, append_time_ms)
     run.completer.push(run.batch, set())
     contributions = run.producer.contributions
@@ -134,8 +135,7 @@ def test_a_stored_batch_is_read_as_it_was_told(append_time_ms: int, base_offset:
 
 @pytest.mark.parametrize("code", [-20, -1, 1, 129])
 @pytest.mark.parametrize("incident", [0, 1, 1 << 47])
-def test_a_failed_batch_is_read_as_it_was_told(code: int, incident: int) -> None:
-    run = Run()
+def test_a_failed_batch_is_read_as_it_was_told(run: Run, code: int, incident: int) -> None:
     run.completer.conclude(run.batch, -1, 77, error=code, incident=incident)
     assert run.batch.error_code == code
     run.completer.count()
@@ -150,9 +150,8 @@ def test_a_failed_batch_is_read_as_it_was_told(code: int, incident: int) -> None
     assert run.future.exception() is not run.future.exception(), "a traceback leads to all that its frames hold"
 
 
-def test_a_batch_is_told_part_by_part_and_each_part_once() -> None:
+def test_a_batch_is_told_part_by_part_and_each_part_once(run: Run) -> None:
     """Also by a sender that takes over, which pushes again what it cannot know to be pushed."""
-    run = Run()
     contributions, result, contributors = run.producer.contributions, run.future.batch_result, set[int]()
     run.batch.cut(4)
     run.complete(end=4)
@@ -178,9 +177,8 @@ def test_a_batch_is_told_part_by_part_and_each_part_once() -> None:
     assert not contributions.results
 
 
-def test_an_error_while_a_completion_is_processed_leaves_it_to_be_read_again() -> None:
+def test_an_error_while_a_completion_is_processed_leaves_it_to_be_read_again(run: Run) -> None:
     """As an interrupt does."""
-    run = Run()
     failing = [True]
 
     def fail(*what: object) -> Any:
@@ -202,8 +200,7 @@ def test_an_error_while_a_completion_is_processed_leaves_it_to_be_read_again() -
 
 
 @pytest.mark.parametrize(("head", "tail"), [(1, 0), (0, 1 << 63), (0, 100), (3, 1)])
-def test_a_damaged_ring_is_refused(head: int, tail: int) -> None:
-    run = Run()
+def test_a_damaged_ring_is_refused(run: Run, head: int, tail: int) -> None:
     run.set("processes", "ring_head", head, 0)
     contributions = _core.Contributions(run.slab.segment, 0, nobody, call_back, fail, Damaged)
     run.set("processes", "ring_tail", tail, 0)
@@ -211,9 +208,8 @@ def test_a_damaged_ring_is_refused(head: int, tail: int) -> None:
         contributions.read()
 
 
-def test_who_has_left_the_slab_reads_no_ring() -> None:
+def test_who_has_left_the_slab_reads_no_ring(run: Run) -> None:
     """Its entry can be another process's."""
-    run = Run()
     run.slab.segment.leave()
     assert run.producer.contributions.has_news
     for read in (run.producer.contributions.read, lambda: run.producer.contributions.tail):
@@ -241,8 +237,7 @@ def test_deaths_while_a_ring_is_read(stepping: ModuleType) -> None:
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def test_what_is_drained_and_delivered_is_counted() -> None:
-    run = Run()
+def test_what_is_drained_and_delivered_is_counted(run: Run) -> None:
     run.completer.count_drained(run.batch, 130, 10)
     run.completer.count_drained(run.batch, 200, 10)
     counts = {"batches_drained": 2, "records_drained": 20, "bytes_drained": 330}

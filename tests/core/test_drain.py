@@ -27,6 +27,11 @@ def filled(core: Any = _core) -> Slab:
     return slab
 
 
+@pytest.fixture
+def slab() -> Slab:
+    return filled()
+
+
 def drain(slab: Slab, slot: int = 0, size: int = SLOT_SIZE) -> tuple[int, int]:
     outcome: tuple[int, int] = deques(slab).drain([PARTITION], [slot], [size])
     return outcome
@@ -66,15 +71,13 @@ def test_first_batches_are_taken_in_order() -> None:
         (100 << 8 | 1, 100, 1),
     ],
 )
-def test_a_batch_that_has_changed_is_left(compressed: int, size: int, taken: int) -> None:
-    slab = filled()
+def test_a_batch_that_has_changed_is_left(slab: Slab, compressed: int, size: int, taken: int) -> None:
     slab.set("headers", "compressed", compressed)
     assert slab.get("headers", "commit", 0) >> 25 == 220
     assert drain(slab, size=size) == (LOCK_TAKEN, taken)
 
 
-def test_slots_are_found_by_state_and_deques_by_what_is_in_them() -> None:
-    slab = filled()
+def test_slots_are_found_by_state_and_deques_by_what_is_in_them(slab: Slab) -> None:
     drain(slab)
     (own,) = slab.take(1)
     found = {state.name: deques(slab).slots_in(state, state) for state in SlotState}
@@ -105,8 +108,7 @@ def test_the_first_batch_is_closed_if_it_is_open() -> None:
     assert violations(slab.segment) == []
 
 
-def test_arguments_that_make_no_sense_are_refused() -> None:
-    slab = filled()
+def test_arguments_that_make_no_sense_are_refused(slab: Slab) -> None:
     for call, error, said in (
         (lambda: deques(slab).drain([], [], []), ValueError, "0 partitions"),
         (lambda: deques(slab).drain([3] * 9, [0] * 9, [0] * 9), ValueError, "9 partitions"),
@@ -123,8 +125,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
             call()
 
 
-def test_nothing_is_taken_without_the_lock() -> None:
-    slab = filled()
+def test_nothing_is_taken_without_the_lock(slab: Slab) -> None:
     stripe = slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION)
     slab.be(2)
     assert stripe.acquire_now() == LOCK_TAKEN
@@ -152,8 +153,7 @@ def test_nothing_is_taken_without_the_lock() -> None:
         (("headers", "next", 7), "slot 0 links to slot 6 in the deque of partition entry 3"),
     ],
 )
-def test_a_damaged_deque_is_an_error_and_mended(word: Any, said: str) -> None:
-    slab = filled()
+def test_a_damaged_deque_is_an_error_and_mended(slab: Slab, word: Any, said: str) -> None:
     slab.set(*word)
     head = slab.get("partitions", "head", PARTITION) - 1
     with pytest.raises(Damaged, match=said):
@@ -166,8 +166,7 @@ def test_a_damaged_deque_is_an_error_and_mended(word: Any, said: str) -> None:
 # --- expire ---------------------------------------------------------------------------------------
 
 
-def test_a_first_batch_is_taken_if_it_is_as_it_was() -> None:
-    slab = filled()
+def test_a_first_batch_is_taken_if_it_is_as_it_was(slab: Slab) -> None:
     limits = slab.get("headers", "limits", 0)
     take = deques(slab).take_first
     assert take(PARTITION, 0, limits + 1) == (LOCK_TAKEN, False), "another producer's record is in it"
@@ -191,8 +190,7 @@ def test_a_first_batch_is_taken_if_it_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
-def test_batches_come_back_to_their_places(order: tuple[int, ...]) -> None:
-    slab = filled()
+def test_batches_come_back_to_their_places(slab: Slab, order: tuple[int, ...]) -> None:
     for slot in range(3):
         drain(slab, slot)
     for slot in order:
@@ -202,8 +200,7 @@ def test_batches_come_back_to_their_places(order: tuple[int, ...]) -> None:
     assert [state(slab, slot) for slot in range(3)] == [SlotState.CLOSED] * 3
 
 
-def test_a_circle_of_links_is_no_endless_loop() -> None:
-    slab = filled()
+def test_a_circle_of_links_is_no_endless_loop(slab: Slab) -> None:
     drain(slab)
     for slot in (1, 2):
         slab.set("headers", "position", 0, slot)

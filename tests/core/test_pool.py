@@ -398,9 +398,15 @@ TestQueue = QueueMachine.TestCase
 TestQueue.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
 
 
-def test_a_full_ring_gives_no_ticket_until_its_head_leaves() -> None:
+@pytest.fixture
+def slab() -> Slab:
+    """Return a slab whose one slot is taken."""
     slab = Slab(1)
     slab.take(1)
+    return slab
+
+
+def test_a_full_ring_gives_no_ticket_until_its_head_leaves(slab: Slab) -> None:
     tickets = [slab.wait(1) for _ in range(WAITERS)]
     assert [ticket.number for ticket in tickets] == list(range(WAITERS))
     assert slab.wait(1).number == -1
@@ -410,9 +416,7 @@ def test_a_full_ring_gives_no_ticket_until_its_head_leaves() -> None:
     assert [slab.wait(1).number for _ in range(3)] == [WAITERS, WAITERS + 1, -1]
 
 
-def test_a_late_leave_does_not_remove_another_waiter() -> None:
-    slab = Slab(1)
-    slab.take(1)
+def test_a_late_leave_does_not_remove_another_waiter(slab: Slab) -> None:
     slab.be(3)
     late = slab.wait(1)
     slab.pool.reclaim([owner(3)], 0.0, ABSENT_S)
@@ -427,9 +431,7 @@ def test_a_late_leave_does_not_remove_another_waiter() -> None:
 
 
 @pytest.mark.parametrize("now_s", [0.0, 0.9, 12345.6, 2.0**24 - 3, 2.0**24 + 5, 7 * 2.0**24 - 0.5])
-def test_a_waiter_is_overdue_after_its_deadline_and_never_before(now_s: float) -> None:
-    slab = Slab(1)
-    slab.take(1)
+def test_a_waiter_is_overdue_after_its_deadline_and_never_before(slab: Slab, now_s: float) -> None:
     for patience_s in (0.0, 0.01, 1.0, 59.99, 3600.0, 1e6):
         slab.wait(1, now_s, patience_s)
         deadline = now_s + patience_s
@@ -443,9 +445,7 @@ def test_a_waiter_is_overdue_after_its_deadline_and_never_before(now_s: float) -
     assert len(slab.pool.waiters()) == 1, "an endless wait is not overdue for weeks"
 
 
-def test_a_waiter_without_a_look_for_a_second_is_passed_over_until_it_looks() -> None:
-    slab = Slab(1)
-    slab.take(1)
+def test_a_waiter_without_a_look_for_a_second_is_passed_over_until_it_looks(slab: Slab) -> None:
     first, second = slab.wait(1, 10.0, 1000.0), slab.wait(1, 10.0, 1000.0)
 
     def passed_over(now_s: float) -> list[bool]:

@@ -66,6 +66,11 @@ class Sender:
         return produced
 
 
+@pytest.fixture
+def sender() -> Sender:
+    return Sender()
+
+
 def bytes_of(sealed: ProduceBatch) -> bytes:
     return b"".join(sealed.payload)
 
@@ -93,8 +98,7 @@ def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: 
     assert sender.word("partitions", "records_drained", PARTITION) == len(values)
 
 
-def test_a_batch_of_several_slots_is_sealed_as_one() -> None:
-    sender = Sender()
+def test_a_batch_of_several_slots_is_sealed_as_one(sender: Sender) -> None:
     slab = sender.slab
     (chain,) = slab.take(2)
     memory = slab.segment.writable()
@@ -121,8 +125,7 @@ def test_a_batch_of_several_slots_is_sealed_as_one() -> None:
         *(("slots", "", bit) for bit in (v2.HEADER_SIZE * 8, v2.HEADER_SIZE * 8 + 100)),
     ],
 )
-def test_a_batch_that_has_changed_is_not_sealed(region: str, name: str, bit: int) -> None:
-    sender = Sender()
+def test_a_batch_that_has_changed_is_not_sealed(sender: Sender, region: str, name: str, bit: int) -> None:
     slab = sender.slab
     assert sender.batch.is_intact(v2.HEADER_SIZE)
     begin = len(slab.words) - slab.slot_count * SLOT_SIZE // 8
@@ -132,8 +135,7 @@ def test_a_batch_that_has_changed_is_not_sealed(region: str, name: str, bit: int
     assert sender.sealer.seal(batch) is None
 
 
-def test_a_copy_of_records_is_intact_or_not() -> None:
-    sender = Sender()
+def test_a_copy_of_records_is_intact_or_not(sender: Sender) -> None:
     records = bytes_of(sender.send())[v2.HEADER_SIZE :]
     assert [sender.batch.is_intact(v2.HEADER_SIZE, copy) for copy in (records, records + b"\0", b"")] == [
         True,
@@ -174,8 +176,7 @@ LEFT_TO_PYTHON: dict[str, Callable[[Sender], object]] = {
 
 
 @pytest.mark.parametrize("case", LEFT_TO_PYTHON)
-def test_what_is_not_this_simple_is_left_to_python_code(case: str) -> None:
-    sender = Sender()
+def test_what_is_not_this_simple_is_left_to_python_code(sender: Sender, case: str) -> None:
     LEFT_TO_PYTHON[case](sender)
     before = bytes(sender.slab.segment)
     assert sender.sealer.seal_all([sender.batch], sender.in_flight, sender.counts) == ([], [sender.batch])
@@ -194,8 +195,7 @@ def test_death_while_a_batch_is_sealed(stepping: ModuleType) -> None:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_stored_batches_are_concluded_counted_and_pushed() -> None:
-    sender = Sender()
+def test_stored_batches_are_concluded_counted_and_pushed(sender: Sender) -> None:
     sealed = sender.send()
     contributors: set[int] = set()
     done, size = sender.counts.conclude_stored([ProduceResponse(sealed, 40, -1)], sender.in_flight, 9, contributors)
@@ -218,9 +218,8 @@ ENDINGS: dict[str, Callable[[Sender], object]] = {
 
 
 @pytest.mark.parametrize("ending", ["refused", "of no slot", *ENDINGS])
-def test_the_first_answer_that_says_more_ends_it(ending: str) -> None:
+def test_the_first_answer_that_says_more_ends_it(sender: Sender, ending: str) -> None:
     """Answers about a partition are handled in their order."""
-    sender = Sender()
     if ending == "of no slot":
         other = ProduceResponse(ProduceBatch(PLACE, (), 1, 2, -1, -1, -1, 0, 4), 40)
     elif ending == "refused":

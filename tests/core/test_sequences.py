@@ -51,6 +51,11 @@ class Run:
         self.sequences.recover(sorted(held, key=lambda batch: batch.position), 20)
 
 
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
 def numbers(run: Run) -> list[int]:
     return [batch.base_sequence for batch in run.batches]
 
@@ -109,8 +114,7 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
 # --- what is held ---------------------------------------------------------------------------------
 
 
-def test_nothing_follows_the_first_batch_until_it_is_acknowledged() -> None:
-    run = Run()
+def test_nothing_follows_the_first_batch_until_it_is_acknowledged(run: Run) -> None:
     run.sequences.drained(run.batches[0])
     assert run.word("held") == 1
     run.sequences.stored(run.batches[0], 1)
@@ -120,8 +124,7 @@ def test_nothing_follows_the_first_batch_until_it_is_acknowledged() -> None:
     assert run.word("held") == 0
 
 
-def test_without_idempotence_nothing_is_numbered() -> None:
-    run = Run()
+def test_without_idempotence_nothing_is_numbered(run: Run) -> None:
     plain = _core.Sequences(run.slab.segment, False)
     run.set("producer_id", 0, "superblock", 0)
     assert (plain.need_producer_id, run.sequences.need_producer_id) == (False, True)
@@ -131,8 +134,7 @@ def test_without_idempotence_nothing_is_numbered() -> None:
     assert (numbers(run)[0], run.word("held"), run.word("acked_sequence")) == (-1, 0, EPOCH << 32)
 
 
-def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump() -> None:
-    run = Run()
+def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump(run: Run) -> None:
     run.set("key", LANE + 1 << 52)
     sequences = _core.Sequences(run.slab.segment, True)
     sequences.drained(run.batches[0])
@@ -155,9 +157,8 @@ def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump() -> None:
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_in_one_list_whatever_its_words_say() -> None:
+def test_a_batch_is_in_one_list_whatever_its_words_say(run: Run) -> None:
     """A number that damage has voided is given again, and the lists stay lists."""
-    run = Run()
     for _ in range(3):
         for batch in run.batches:
             run.sequences.drained(batch)
@@ -169,8 +170,7 @@ def test_a_batch_is_in_one_list_whatever_its_words_say() -> None:
     assert not run.sequences.has_more_to_try(PARTITION)
 
 
-def test_an_error_of_a_lane_stays_the_first_and_of_no_lane_leads_nowhere() -> None:
-    run = Run()
+def test_an_error_of_a_lane_stays_the_first_and_of_no_lane_leads_nowhere(run: Run) -> None:
     for lane in (0, 3, 4095, LANE + 1):
         run.set("key", lane << 52)
         sequences = _core.Sequences(run.slab.segment, True)
