@@ -1,13 +1,16 @@
-"""A core that dies at a chosen step, for all tests of its sections."""
+"""A small slab of the core's, and a core that dies at a chosen step."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from core_builds import build_core
+from core_producers import SLOT_SIZE, Producer
+from core_slabs import Slab
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +30,17 @@ def stepping(build_directory: Path) -> ModuleType:
     if "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("this build of the core has no sanitizers: the same test runs without them")
     return build_core(build_directory, "-DSHMACCUM_STEPS", "-DSHMACCUM_CRC_TABLES", "-O0")
+
+
+@pytest.fixture
+def slab() -> Iterator[Slab]:
+    """Return a slab of four free slots."""
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    yield slab
+    slab.close()
+
+
+@pytest.fixture
+def producer(slab: Slab) -> Producer:
+    """Return a producer of that slab."""
+    return Producer(slab)

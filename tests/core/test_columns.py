@@ -22,11 +22,8 @@ def batches(count: int = 3) -> RowBatches:
     "shape",
     [
         *[(4, 0, 4, 0, None, OFFSETS, b""), (3, 1, 4, 0, None, OFFSETS, b""), (2, 0, 8, 0, None, OFFSETS, b"")],
-        *[
-            (9, 0, 0, 0, b"\xff", None, None),
-            (8, 1, 0, 0, b"\xff", None, None),
-            (3, 1, 0, 3, None, None, b"abcabc"),
-        ],
+        *[(9, 0, 0, 0, b"\xff", None, None), (8, 1, 0, 0, b"\xff", None, None)],
+        (3, 1, 0, 3, None, None, b"abcabc"),
     ],
 )
 def test_offsets_bits_and_bytes_are_all_there(shape: tuple) -> None:
@@ -40,49 +37,34 @@ def test_shapes_that_no_column_has(shape: tuple) -> None:
         Cells(*shape, None, OFFSETS, b"abc")
 
 
-@pytest.mark.parametrize("place", [-1, 80, 100, 1 << 60])
-def test_nothing_is_written_behind_the_memory(place: int) -> None:
+def test_nothing_is_written_behind_the_memory_and_no_more_than_was_measured() -> None:
     ready = batches()
     memory = memoryview(bytearray(100))
-    with pytest.raises(IndexError):
-        ready.write(memory, [place])
-    assert not any(memory)
-
-
-def test_no_more_is_written_than_was_measured() -> None:
-    ready = batches()
+    for place in (-1, 80, 100, 1 << 60):
+        with pytest.raises(IndexError):
+            ready.write(memory, [place])
+        assert not any(memory)
     ready.sizes[0] -= 1
-    memory = memoryview(bytearray(100))
     with pytest.raises(SerializationError, match="changed"):
         ready.write(memory, [0])
     assert not any(memory[ready.sizes[0] :])
 
 
-@pytest.mark.parametrize("lengths", [(2, 3, 3), (3, 2, 3), (3, 3, 2)])
-def test_all_that_a_record_has_is_there(lengths: tuple[int, int, int]) -> None:
-    records = Bodies(2, None, None, None)
-    with pytest.raises(IndexError, match="2"):
-        Rows(records, *(np.zeros(length, np.int64) for length in lengths))
-
-
-def test_rows_that_were_never_made() -> None:
-    with pytest.raises(ValueError, match="without bodies"):
-        RowBatches(Rows.__new__(Rows))
-
-
-def test_batches_that_were_not_measured() -> None:
+def test_rows_and_batches_that_there_are_not() -> None:
     ready = batches()
     with pytest.raises(IndexError):
         ready.records(1)
     with pytest.raises(IndexError):
         ready.write(memoryview(bytearray(100)), [0, 50])
+    with pytest.raises(SerializationError, match="row 3"):
+        batches(4).records(0)
+    with pytest.raises(ValueError, match="without bodies"):
+        RowBatches(Rows.__new__(Rows))
+    for lengths in ((2, 3, 3), (3, 2, 3), (3, 3, 2)):
+        with pytest.raises(IndexError, match="2"):
+            Rows(Bodies(2, None, None, None), *(np.zeros(length, np.int64) for length in lengths))
 
 
 @pytest.mark.parametrize("left", [0, 2])
 def test_a_batch_takes_no_more_records_than_its_word_counts(left: int) -> None:
     assert batches().add_to(100, COMMIT_COUNT_MASK - left, 0) == left
-
-
-def test_rows_that_there_are_not() -> None:
-    with pytest.raises(SerializationError, match="row 3"):
-        batches(4).records(0)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from core_slabs import empty_segment
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmaccum import _core
-from shmaccum._core import MAX_PROCESSES, WORD, Geometry
+from shmaccum._core import CACHE_LINE, LOCK_COUNT, MAX_PROCESSES, MAX_SLOTS, PAGE, WAITERS, WORD, Geometry
 from shmaccum.abi import MAX_LANES
 from shmaccum.shm.layout import OfProcess
 from tools.generate_docs.layout import ENTRIES, SOURCE, structs_of
@@ -91,35 +93,56 @@ def begin(view: npt.NDArray[np.void]) -> int:
     return address
 
 
+@settings(max_examples=30)
 @given(geometries)
-def test_every_region_begins_where_python_code_expects_it(geometry: Geometry) -> None:
+def test_every_region_begins_where_python_code_expects_it_and_overlaps_no_other(geometry: Geometry) -> None:
     segment = empty_segment(geometry)
     base = begin(segment.view("superblock"))
-    regions = [region for region in CLASSES if region != "superblock"] + ["bitmap"]
-    assert {region: begin(segment.view(region)) - base for region in regions} == {
-        region: getattr(geometry, region) for region in regions
+    views = {region: segment.view(region) for region in (*CLASSES, "bitmap") if region != "superblock"}
+    assert {region: begin(view) - base for region, view in views.items()} == {
+        region: getattr(geometry, region) for region in views
     }
-    assert segment.geometry.total_size == geometry.total_size
     assert segment.view("headers").dtype.itemsize == geometry.slot_words * WORD
     assert segment.view("rings").shape == (geometry.max_processes, geometry.ring_length)
-    histograms = geometry.process_histogram(geometry.max_processes, OfProcess(0)) * WORD - geometry.histograms
-    assert segment.view("histograms").nbytes == histograms
+    regions = [
+        (0, _core.Super.length * WORD),
+        (geometry.settings, geometry.settings + 2 * _core.SETTINGS_SIZE),
+        *((begin(view) - base, begin(view) - base + view.nbytes) for view in views.values()),
+        (geometry.slots, geometry.slot(geometry.slot_count)),
+    ]
+    regions.sort()
+    assert all(start < end for start, end in regions)
+    assert all(end <= start for (_, end), (start, _) in pairwise(regions))
+    assert all(start % CACHE_LINE == 0 for start, _ in regions)
+    assert geometry.slots % PAGE == 0
+    assert geometry.slot(geometry.slot_count) == geometry.total_size == segment.geometry.total_size
+    last = (
+        (geometry.lock(LOCK_COUNT), "locks"),
+        (geometry.process(geometry.max_processes), "processes"),
+        (geometry.topic(geometry.max_topics), "topics"),
+        (geometry.partition(geometry.max_partitions), "partitions"),
+        (geometry.lane(geometry.max_lanes), "lanes"),
+        (geometry.waiter(WAITERS), "waiters"),
+        (geometry.ring(geometry.max_processes), "rings"),
+        (geometry.process_histogram(geometry.max_processes, OfProcess(0)), "histograms"),
+        (geometry.header(geometry.slot_count), "headers"),
+    )
+    for word, region in last:
+        assert word * WORD == getattr(geometry, region) + views[region].nbytes, region
+    assert geometry.bitmap_size * 8 >= geometry.slot_count
+    assert geometry.ring_length == geometry.slot_count + _core.PARTS_IN_FLIGHT
+    assert geometry.contributor_words * 64 >= geometry.max_processes
+    assert geometry.slot_words >= _core.Slot.CONTRIBUTORS + geometry.contributor_words
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("slot_size", 0),
-        ("slot_size", -8),
-        ("slot_size", 12),
-        ("slot_size", 1 << 32),
-        ("slot_count", 0),
-        ("slot_count", 1 << 24),
-        ("max_processes", 0),
-        ("max_processes", MAX_PROCESSES + 1),
-        ("max_topics", 0),
-        ("max_partitions", 0),
-        ("max_partitions", 1 << 64),
+        *(("slot_size", value) for value in (0, -8, 12, 1 << 32)),
+        *(("slot_count", value) for value in (0, MAX_SLOTS + 1)),
+        *(("max_processes", value) for value in (0, MAX_PROCESSES + 1)),
+        *(("max_topics", value) for value in (0, -1)),
+        *(("max_partitions", value) for value in (0, 1 << 64)),
         ("max_lanes", MAX_LANES + 1),
     ],
 )
@@ -130,12 +153,14 @@ def test_impossible_sizes_are_refused(name: str, value: int) -> None:
 
 def test_the_largest_sizes_do_not_overflow() -> None:
     most = (1 << 32) - 8
-    largest = Geometry(most, (1 << 24) - 1, MAX_PROCESSES, (1 << 20) - 2, (1 << 32) - 1, MAX_LANES)
-    assert most * ((1 << 24) - 1) < largest.total_size < 1 << 63
+    largest = Geometry(most, MAX_SLOTS, MAX_PROCESSES, (1 << 20) - 2, (1 << 32) - 1, MAX_LANES)
+    assert most * MAX_SLOTS < largest.total_size < 1 << 63
+    assert largest.ring_length > MAX_SLOTS
 
 
 def test_geometries_of_equal_sizes_are_equal() -> None:
     assert Geometry(64, 8) == Geometry(64, 8, max_lanes=64)
     assert hash(Geometry(64, 8)) == hash(Geometry(64, 8))
     assert Geometry(64, 8) != Geometry(64, 7)
+    assert pickle.loads(pickle.dumps(SMALL)) == SMALL
     assert repr(Geometry(64, 8)).startswith("Geometry(slot_size=64, slot_count=8, ")

@@ -6,11 +6,11 @@ import ctypes
 import itertools
 import mmap
 import os
-import pickle
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from types import ModuleType
 
@@ -19,7 +19,7 @@ import pytest
 from core_slabs import empty_segment, kill_at
 from processes import Start
 
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Geometry, Segment, SlabLock
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, WORD, Geometry, Segment, SlabLock
 
 SMALL = Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
 UNFINISHED = 0xFFFF
@@ -27,22 +27,36 @@ NUMBER = 3
 GATES = pytest.mark.parametrize("gated", [False, True], ids=["word", "word and gate"])
 
 
+@contextmanager
+def semaphore(name: str) -> Iterator[posix_ipc.Semaphore]:
+    """Make a semaphore of one unit, for the block."""
+    made = posix_ipc.Semaphore(f"/{name}", posix_ipc.O_CREX, initial_value=1)
+    try:
+        yield made
+    finally:
+        made.unlink()
+        made.close()
+
+
 @pytest.fixture
 def gate(slab_name: str, gated: bool) -> Iterator[str | None]:
     """Return the name of a new gate, or None."""
-    if not gated:
-        yield None
-        return
-    semaphore = posix_ipc.Semaphore(f"/{slab_name}", posix_ipc.O_CREX, initial_value=1)
-    yield semaphore.name
-    semaphore.close()
-    posix_ipc.unlink_semaphore(semaphore.name)
+    with semaphore(slab_name) if gated else nullcontext() as made:
+        yield made and made.name
+
+
+@pytest.fixture
+def segment() -> Segment:
+    return empty_segment(SMALL)
+
+
+@pytest.fixture
+def lock(segment: Segment, gate: str | None) -> SlabLock:
+    return SlabLock(segment, NUMBER, gate)
 
 
 @GATES
-def test_a_lock_excludes_until_its_release(gate: str | None) -> None:
-    segment = empty_segment(SMALL)
-    lock = SlabLock(segment, NUMBER, gate)
+def test_a_lock_excludes_until_its_release(segment: Segment, lock: SlabLock) -> None:
     ticket = segment.join(4, 7)
     assert ticket == 5 | 7 << 16
     assert lock.acquire_now() == LOCK_TAKEN
@@ -60,9 +74,7 @@ def test_a_lock_excludes_until_its_release(gate: str | None) -> None:
 
 
 @GATES
-def test_an_unfinished_lock_is_rebuilt_by_the_next_holder_only(gate: str | None) -> None:
-    segment = empty_segment(SMALL)
-    lock = SlabLock(segment, NUMBER, gate)
+def test_an_unfinished_lock_is_rebuilt_by_the_next_holder_only(segment: Segment, lock: SlabLock) -> None:
     segment.join(0, 1)
     assert lock.acquire_now() == LOCK_TAKEN
     lock.release(unfinished=True)
@@ -74,9 +86,7 @@ def test_an_unfinished_lock_is_rebuilt_by_the_next_holder_only(gate: str | None)
 
 
 @GATES
-def test_only_the_named_dead_holder_loses_the_lock(gate: str | None) -> None:
-    segment = empty_segment(SMALL)
-    lock = SlabLock(segment, NUMBER, gate)
+def test_only_the_named_dead_holder_loses_the_lock(segment: Segment, lock: SlabLock) -> None:
     dead = segment.join(0, 1)
     assert lock.acquire_now() == LOCK_TAKEN
     assert lock.take_over(dead) == LOCK_BUSY  # our own ticket is never dead
@@ -93,9 +103,7 @@ def test_only_the_named_dead_holder_loses_the_lock(gate: str | None) -> None:
 
 
 @GATES
-def test_a_blocked_lock_is_freed_for_all_and_stays_unfinished(gate: str | None) -> None:
-    segment = empty_segment(SMALL)
-    lock = SlabLock(segment, NUMBER, gate)
+def test_a_blocked_lock_is_freed_for_all_and_stays_unfinished(segment: Segment, lock: SlabLock) -> None:
     dead = segment.join(0, 1)
     assert lock.acquire_now() == LOCK_TAKEN
     segment.join(1, 1)
@@ -111,18 +119,14 @@ def test_a_blocked_lock_is_freed_for_all_and_stays_unfinished(gate: str | None) 
     lock.release()
 
 
-def test_a_process_that_has_left_gets_no_lock() -> None:
+def test_a_process_without_a_ticket_gets_no_lock() -> None:
     segment = empty_segment(SMALL)
     lock = SlabLock(segment, NUMBER)
+    assert (lock.acquire_now(), lock.acquire_word(), lock.take_over(1)) == (LOCK_REJOIN,) * 3
     segment.join(0, 1)
     segment.leave()
     lock.unblock(0)
     assert (lock.acquire_now(), lock.owner) == (LOCK_REJOIN, 0)
-
-
-def test_a_process_without_a_ticket_gets_no_lock() -> None:
-    lock = SlabLock(empty_segment(SMALL), NUMBER)
-    assert (lock.acquire_now(), lock.acquire_word(), lock.take_over(1)) == (LOCK_REJOIN,) * 3
 
 
 FORKS = {"by Python": os.fork, "by C": ctypes.PyDLL(None).fork}
@@ -147,46 +151,31 @@ def test_a_forked_child_has_no_ticket(fork: str, start: Start) -> None:
     start(fork_with_a_lock, fork).result()
 
 
-def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str) -> None:
-    semaphore = posix_ipc.Semaphore(f"/{slab_name}", posix_ipc.O_CREX, initial_value=1)
-    try:
-        segment = empty_segment(SMALL)
+def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str, segment: Segment) -> None:
+    with semaphore(slab_name) as gate:
         segment.join(0, 1)
-        lock = SlabLock(segment, NUMBER, semaphore.name)
-        semaphore.acquire()  # by a process that dies then
+        lock = SlabLock(segment, NUMBER, gate.name)
+        gate.acquire()  # by a process that dies then
         assert lock.acquire_now() == LOCK_BUSY
         assert lock.acquire_word() == LOCK_TAKEN
         lock.release()
-        assert semaphore.value == 1
-        semaphore.release()  # one too many
+        assert gate.value == 1
+        gate.release()  # one too many
         assert lock.acquire_now() == LOCK_TAKEN
         lock.release()
-        assert semaphore.value == 1
-    finally:
-        semaphore.close()
-        posix_ipc.unlink_semaphore(semaphore.name)
+        assert gate.value == 1
 
 
-def test_a_gate_that_does_not_exist_is_an_error(slab_name: str) -> None:
+def test_gates_locks_and_tickets_that_cannot_be_are_errors(slab_name: str) -> None:
+    segment = empty_segment(SMALL)
     with pytest.raises(FileNotFoundError):
-        SlabLock(empty_segment(SMALL), NUMBER, f"/{slab_name}")
-
-
-@pytest.mark.parametrize("number", [-1, 18])
-def test_a_lock_that_does_not_exist_is_an_error(number: int) -> None:
-    with pytest.raises(IndexError, match="18 locks"):
-        SlabLock(empty_segment(SMALL), number)
-
-
-@pytest.mark.parametrize(("entry", "incarnation"), [(16, 1), (0, 1 << 48)])
-def test_a_ticket_that_does_not_fit_is_refused(entry: int, incarnation: int) -> None:
-    with pytest.raises(ValueError, match="incarnation"):
-        empty_segment(SMALL).join(entry, incarnation)
-
-
-def test_a_lock_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(SlabLock(empty_segment(SMALL), NUMBER))
+        SlabLock(segment, NUMBER, f"/{slab_name}")
+    for number in (-1, 18):
+        with pytest.raises(IndexError, match="18 locks"):
+            SlabLock(segment, number)
+    for entry, incarnation in ((16, 1), (0, 1 << 48)):
+        with pytest.raises(ValueError, match="incarnation"):
+            segment.join(entry, incarnation)
 
 
 OPERATIONS: dict[str, tuple[int, Callable[[SlabLock], object]]] = {
@@ -208,15 +197,13 @@ def test_a_death_at_any_step_leaves_a_lock_that_others_get(
     stepping: ModuleType, operation: str, gate: str | None
 ) -> None:
     found, operate = OPERATIONS[operation]
+    geometry = stepping.Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
     for step in itertools.count(1):
         descriptor = os.memfd_create("segment")
-        os.ftruncate(descriptor, SMALL.total_size)
-        geometry = stepping.Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
+        os.ftruncate(descriptor, geometry.total_size)
         segment = stepping.Segment(descriptor, geometry)
         lock = stepping.SlabLock(segment, NUMBER, gate)
-        owner_at = segment.view("locks")["owner"].__array_interface__["data"][0]
-        owner_at += NUMBER * 64 - segment.view("superblock").__array_interface__["data"][0]
-        os.pwrite(descriptor, found.to_bytes(8, "little"), owner_at)
+        os.pwrite(descriptor, found.to_bytes(8, "little"), geometry.lock(NUMBER) * WORD)
 
         def as_a_process(lock: SlabLock = lock, segment: Segment = segment) -> None:
             segment.join(1, 1)

@@ -43,10 +43,10 @@ class Ready:
 
     def set(self, region: str, name: str, value: int, *entries: int) -> None:
         for entry in entries or (PARTITION,):
-            self.slab.words[self.slab.word(region, name, entry)] = value
+            self.slab.set(region, name, value, entry)
 
     def word(self, region: str, name: str, entry: int = PARTITION) -> int:
-        return int(self.slab.words[self.slab.word(region, name, entry)])
+        return self.slab.get(region, name, entry)
 
     def at(self, now_ms: int, can_number: bool = True) -> tuple[set[int], set[int], list[int], float]:
         return self.check.ready(now_ms, can_number)
@@ -61,11 +61,15 @@ class Ready:
         return self.check.taken()
 
 
+@pytest.fixture
+def ready() -> Ready:
+    return Ready()
+
+
 # --- ready ------------------------------------------------------------------------------------------
 
 
-def test_an_open_batch_lingers_and_may_then_be_sent() -> None:
-    ready = Ready()
+def test_an_open_batch_lingers_and_may_then_be_sent(ready: Ready) -> None:
     assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
     ready.append()
     assert ready.at(CREATED_MS - 1) == (set(), set(), [], LINGER_MS), "its clock is ahead of ours"
@@ -73,24 +77,19 @@ def test_an_open_batch_lingers_and_may_then_be_sent() -> None:
     assert ready.at(CREATED_MS + 5) == (set(), {LEADER}, [], NEVER)
 
 
-def test_an_open_batch_that_has_grown_is_due() -> None:
-    ready = Ready()
-    ready.append()
-    ready.set("headers", "commit", SLOT_SIZE << 25 | 2, 0)
-    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.choose()[2:4] == (0, -1), "it is not one that may rest"
-
-
-def test_a_full_batch_is_due() -> None:
-    ready = Ready()
+def test_a_full_batch_is_due_and_so_is_an_open_one_that_has_grown(ready: Ready) -> None:
     ready.append(2)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
     assert ready.at(CREATED_MS, can_number=False) == (set(), set(), [], NEVER)
+    grown = Ready()
+    grown.append()
+    grown.set("headers", "commit", SLOT_SIZE << 25 | 2, 0)
+    assert grown.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
+    assert grown.choose()[2:4] == (0, -1), "it is not one that may rest"
 
 
 @pytest.mark.parametrize("reason", ["exhausted", "flush", "closed"])
-def test_nothing_lingers_where_it_is_urgent(reason: str) -> None:
-    ready = Ready()
+def test_nothing_lingers_where_it_is_urgent(ready: Ready, reason: str) -> None:
     ready.append()
     assert not ready.check.is_urgent
     if reason == "exhausted":
@@ -105,8 +104,7 @@ def test_nothing_lingers_where_it_is_urgent(reason: str) -> None:
     assert ready.check.is_urgent
 
 
-def test_a_partition_without_a_leader_is_named() -> None:
-    ready = Ready()
+def test_a_partition_without_a_leader_is_named(ready: Ready) -> None:
     ready.append()
     ready.check.set_leader(PARTITION, 0, -1)
     assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [PARTITION], NEVER)
@@ -114,8 +112,7 @@ def test_a_partition_without_a_leader_is_named() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("muted", 1), ("held", 1), ("in_flight", 1), ("in_flight", 1 << 63)])
-def test_a_held_partition_waits_for_an_event(name: str, value: int) -> None:
-    ready = Ready()
+def test_a_held_partition_waits_for_an_event(ready: Ready, name: str, value: int) -> None:
     ready.append(2)
     ready.set("partitions", name, value)
     assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [], NEVER)
@@ -126,8 +123,7 @@ def test_a_held_partition_waits_for_an_event(name: str, value: int) -> None:
     ("lane", "producer_id", "error", "is_due"),
     [(1, 5, 0, True), (1, 0, 0, False), (1, 5, 9, False), (2, 5, 0, False), (3, 5, 0, False), (4095, 5, 0, False)],
 )
-def test_only_an_open_lane_sends(lane: int, producer_id: int, error: int, is_due: bool) -> None:
-    ready = Ready()
+def test_only_an_open_lane_sends(ready: Ready, lane: int, producer_id: int, error: int, is_due: bool) -> None:
     ready.append(2)
     ready.set("partitions", "key", lane << 52)
     ready.set("lanes", "producer_id", producer_id, 0)
@@ -135,8 +131,7 @@ def test_only_an_open_lane_sends(lane: int, producer_id: int, error: int, is_due
     assert bool(ready.at(CREATED_MS)[0]) == is_due
 
 
-def test_what_a_stopped_process_blocks_is_held_back() -> None:
-    ready = Ready()
+def test_what_a_stopped_process_blocks_is_held_back(ready: Ready) -> None:
     ready.append(2)
     for stripes, partitions in ((1 << PARTITION, []), (0, [PARTITION])):
         ready.check.hold_back(stripes, partitions)
@@ -157,37 +152,26 @@ def compressing(ready: Ready) -> None:
 
 
 def test_a_large_batch_is_compressed_before_it_is_chosen() -> None:
-    ready = Ready()
+    ready = Ready(max_in_flight=2)
     compressing(ready)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
     assert ready.choose()[4] == [0]
     assert ready.check.taken() == []
-    assert ready.at(CREATED_MS)[0] == {LEADER}, "until it is said that it is being compressed"
+    ready.check.set_ahead(0, 2, 0)
+    assert ready.at(CREATED_MS)[0] == {LEADER}, "until it is said that it is being compressed, not another in its slot"
     ready.check.set_ahead(0, 1, 0)
     assert ready.at(CREATED_MS) == (set(), set(), [], 100)
     assert ready.choose()[4] == []
     ready.check.set_ahead(0, 1, 70)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
     assert ready.drain() == [0]
+    assert deques(ready.slab).put_back(PARTITION, 0) == (LOCK_TAKEN,)
+    assert ready.choose()[4] == [0], "a batch that came back is compressed again"
+    ready.check.set_ahead(0, 1, 0)
+    ready.check.forget_ahead()
+    assert ready.drain() == [0], "unless there is no compression ahead"
     with pytest.raises(IndexError, match="slot 8 of 8"):
         ready.check.set_ahead(8, 1, 0)
-
-
-def test_a_batch_that_came_back_is_compressed_again() -> None:
-    ready = Ready(max_in_flight=2)
-    compressing(ready)
-    ready.check.set_ahead(0, 1, 70)
-    assert ready.drain() == [0]
-    assert deques(ready.slab).put_back(PARTITION, 0) == (LOCK_TAKEN,)
-    assert ready.choose()[4] == [0]
-
-
-def test_another_batch_in_the_slot_is_not_taken_for_compressed() -> None:
-    ready = Ready()
-    compressing(ready)
-    ready.check.set_ahead(0, 2, 0)
-    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.choose()[4] == [0]
 
 
 @pytest.mark.parametrize(
@@ -199,16 +183,14 @@ def test_another_batch_in_the_slot_is_not_taken_for_compressed() -> None:
         ("commit", BATCH - 1 << 25 | 2),
     ],
 )
-def test_other_batches_are_chosen_at_once(name: str, value: int) -> None:
-    ready = Ready()
+def test_other_batches_are_chosen_at_once(ready: Ready, name: str, value: int) -> None:
     compressing(ready)
     ready.set("headers", name, value, 0)
     busy, *_, to_compress = ready.choose()
     assert (busy, to_compress) == ([], [])
 
 
-def test_requests_count_compressed_bytes() -> None:
-    ready = Ready()
+def test_requests_count_compressed_bytes(ready: Ready) -> None:
     compressing(ready)
     ready.check.set_leader(OTHER, LEADER, 0)
     (other,) = ready.slab.take(1)
@@ -220,14 +202,6 @@ def test_requests_count_compressed_bytes() -> None:
     for slot in (0, other.slot):
         ready.check.set_ahead(slot, 1, 70)
     assert ready.drain(max_size=BATCH) == [0, other.slot]
-
-
-def test_nothing_is_compressed_ahead_unless_it_is_asked_for() -> None:
-    ready = Ready()
-    compressing(ready)
-    ready.check.set_ahead(0, 1, 0)
-    ready.check.forget_ahead()
-    assert ready.drain() == [0]
 
 
 # --- backoff ----------------------------------------------------------------------------------------
@@ -246,10 +220,14 @@ def test_a_batch_that_came_back_waits() -> None:
     assert ready.drain(CREATED_MS + 99) == []
     assert ready.at(CREATED_MS + 100)[0] == {LEADER}
     assert ready.drain(CREATED_MS + 100) == [0]
-
-
-def test_a_new_leader_cuts_the_wait_short() -> None:
     ready = Ready()
+    ready.append(2)
+    ready.set("headers", "attempts", 3 << ATTEMPTS_SHIFT | (1 << ATTEMPTS_SHIFT) - 1, 0)
+    assert ready.at(CREATED_MS)[3] == 100
+    assert ready.word("headers", "attempts", 0) == tried(3), "a time of another clock is now"
+
+
+def test_a_new_leader_cuts_the_wait_short(ready: Ready) -> None:
     ready.append(2)
     assert ready.drain() == [0]
     ready.set("partitions", "in_flight", 0)
@@ -262,48 +240,29 @@ def test_a_new_leader_cuts_the_wait_short() -> None:
     assert ready.at(CREATED_MS)[0] == {LEADER + 1}
 
 
-def test_a_time_of_another_clock_is_now() -> None:
-    ready = Ready()
-    ready.append(2)
-    ready.set("headers", "attempts", 3 << ATTEMPTS_SHIFT | (1 << ATTEMPTS_SHIFT) - 1, 0)
-    assert ready.at(CREATED_MS)[3] == 100
-    assert ready.word("headers", "attempts", 0) == 3 << ATTEMPTS_SHIFT | CREATED_MS
-
-
 def backoffs(attempts: int, initial_ms: float = 100, max_ms: float = 1000) -> list[int]:
     """Return the waits of batches of one partition that have all come back at once."""
     return [retry_backoff_ms(initial_ms, max_ms, tried(attempts), 3, position) for position in range(1000)]
 
 
-def test_no_backoff_before_the_first_attempt() -> None:
-    assert set(backoffs(0)) == {0}
-
-
 @pytest.mark.parametrize(("attempts", "middle"), [(1, 100), (2, 200), (3, 400), (4, 800)])
 def test_backoff_doubles_with_jitter(attempts: int, middle: int) -> None:
     waits = backoffs(attempts)
+    assert waits == backoffs(attempts), "the same until the next attempt"
     assert 0.8 * middle - 1 <= min(waits) < 0.82 * middle
     assert 1.18 * middle < max(waits) <= min(1.2 * middle, 1000)
     assert fmean(waits) == pytest.approx(middle, rel=0.03)
 
 
-@pytest.mark.parametrize("attempts", [5, 6, 40, 65_535])
-def test_backoff_has_a_maximum(attempts: int) -> None:
-    waits = backoffs(attempts)
-    assert max(waits) == 1000
-    assert min(waits) >= 800
-    assert max(backoffs(attempts, 1e300, 1e308)) == 1 << 62
-
-
-def test_backoff_is_the_same_until_the_next_attempt() -> None:
-    before = backoffs(2)
-    assert backoffs(2) == before
-    assert len({after - 2 * once for after, once in zip(backoffs(3), before, strict=True)}) > 100
-
-
-def test_no_jitter_if_the_maximum_is_the_initial() -> None:
-    """``ExponentialBackoff``: without jitter then."""
-    for maximum in (50, 100):
+def test_backoff_begins_with_the_first_attempt_and_has_a_maximum() -> None:
+    assert set(backoffs(0)) == {0}
+    assert len({after - 2 * before for after, before in zip(backoffs(3), backoffs(2), strict=True)}) > 100
+    for attempts in (5, 6, 40, 65_535):
+        waits = backoffs(attempts)
+        assert max(waits) == 1000
+        assert min(waits) >= 800
+        assert max(backoffs(attempts, 1e300, 1e308)) == 1 << 62
+    for maximum in (50, 100):  # without jitter, as of Kafka's ``ExponentialBackoff``
         assert set(backoffs(4, 100, maximum)) == {maximum}
     assert set(backoffs(4, 0, 0)) == {0}
 
@@ -311,8 +270,7 @@ def test_no_jitter_if_the_maximum_is_the_initial() -> None:
 # --- drain ------------------------------------------------------------------------------------------
 
 
-def test_a_taken_batch_is_in_flight() -> None:
-    ready = Ready()
+def test_a_taken_batch_is_in_flight(ready: Ready) -> None:
     ready.append(2)
     assert ready.drain() == [0]
     assert ready.word("headers", "state", 0) & 0xFF == SlotState.IN_FLIGHT
@@ -335,21 +293,14 @@ def test_a_backlog_is_more_than_one_batch_that_may_be_sent() -> None:
         assert ready.check.has_backlog() == is_left
 
 
-@pytest.mark.parametrize("begin", [0, PARTITION, PARTITION + 1, 99, (1 << 64) - 1])
-def test_every_partition_has_its_turn_wherever_it_begins(begin: int) -> None:
-    ready = Ready()
-    ready.append(2)
-    assert ready.drain(begin=begin) == [0]
+def test_every_partition_has_its_turn_wherever_it_begins() -> None:
+    for begin in (0, PARTITION, PARTITION + 1, 99, (1 << 64) - 1):
+        ready = Ready()
+        ready.append(2)
+        assert ready.drain(begin=begin, max_size=0) == [0], "the first one, whatever its size"
 
 
-def test_the_first_batch_is_taken_whatever_its_size() -> None:
-    ready = Ready()
-    ready.append(2)
-    assert ready.drain(max_size=0) == [0]
-
-
-def test_open_batches_are_limited() -> None:
-    ready = Ready()
+def test_open_batches_are_limited(ready: Ready) -> None:
     ready.append()
     now_ms = CREATED_MS + LINGER_MS
     assert ready.choose(now_ms, may_leave=0) == ([], PARTITION, 0, -1, [])
@@ -358,8 +309,7 @@ def test_open_batches_are_limited() -> None:
     assert ready.check.taken() == [0]
 
 
-def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held() -> None:
-    ready = Ready()
+def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held(ready: Ready) -> None:
     ready.append()
     stripe = _core.SlabLock(ready.slab.segment, LOCK_STRIPES + PARTITION)
     ready.slab.be(2)
@@ -380,8 +330,7 @@ def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held() -> N
 # --- what is refused --------------------------------------------------------------------------------
 
 
-def test_damaged_words_are_errors() -> None:
-    ready = Ready()
+def test_damaged_words_are_errors(ready: Ready) -> None:
     ready.append(2)
     ready.set("superblock", "partition_count", 21, 0)
     for section in (lambda: ready.at(0), ready.drain):

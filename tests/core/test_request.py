@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
-from core_slabs import DYING, LIVING, Slab, die_at
+from core_slabs import LIVING, Slab, deaths
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
@@ -45,6 +46,7 @@ class Sender:
         if idempotent:
             self.sequences.use_producer_id(PRODUCER_ID, EPOCH)
         self.counts = core.Completer(self.slab.segment, self.sequences, v2.HEADER_SIZE)
+        self.set, self.word = self.slab.set, self.slab.get
         self.deques = [SimpleNamespace(topic_partition=PLACE, lane=lane) for _ in range(20)]
         if lane:
             self.set("partitions", "key", lane << 52, PARTITION)
@@ -57,17 +59,16 @@ class Sender:
         self.sequences.drained(self.batch)
         self.in_flight: list[Any] = [None] * self.slab.slot_count
 
-    def set(self, region: str, name: str, value: int, entry: int = 0) -> None:
-        self.slab.words[self.slab.word(region, name, entry)] = value
-
-    def word(self, region: str, name: str, entry: int = 0) -> int:
-        return int(self.slab.words[self.slab.word(region, name, entry)])
-
     def send(self) -> ProduceBatch:
         (sealed,), rest = self.sealer.seal_all([self.batch], self.in_flight, self.counts)
         assert rest == []
         produced: ProduceBatch = sealed
         return produced
+
+
+@pytest.fixture
+def sender() -> Sender:
+    return Sender()
 
 
 def bytes_of(sealed: ProduceBatch) -> bytes:
@@ -97,8 +98,7 @@ def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: 
     assert sender.word("partitions", "records_drained", PARTITION) == len(values)
 
 
-def test_a_batch_of_several_slots_is_sealed_as_one() -> None:
-    sender = Sender()
+def test_a_batch_of_several_slots_is_sealed_as_one(sender: Sender) -> None:
     slab = sender.slab
     (chain,) = slab.take(2)
     memory = slab.segment.writable()
@@ -125,8 +125,7 @@ def test_a_batch_of_several_slots_is_sealed_as_one() -> None:
         *(("slots", "", bit) for bit in (v2.HEADER_SIZE * 8, v2.HEADER_SIZE * 8 + 100)),
     ],
 )
-def test_a_batch_that_has_changed_is_not_sealed(region: str, name: str, bit: int) -> None:
-    sender = Sender()
+def test_a_batch_that_has_changed_is_not_sealed(sender: Sender, region: str, name: str, bit: int) -> None:
     slab = sender.slab
     assert sender.batch.is_intact(v2.HEADER_SIZE)
     begin = len(slab.words) - slab.slot_count * SLOT_SIZE // 8
@@ -136,33 +135,24 @@ def test_a_batch_that_has_changed_is_not_sealed(region: str, name: str, bit: int
     assert sender.sealer.seal(batch) is None
 
 
-def test_a_copy_of_records_is_intact_or_not() -> None:
-    sender = Sender()
-    sealed = bytes_of(sender.send())
-    assert sender.batch.is_intact(v2.HEADER_SIZE, sealed[v2.HEADER_SIZE :])
-    assert not sender.batch.is_intact(v2.HEADER_SIZE, sealed[v2.HEADER_SIZE :] + b"\0")
-    assert not sender.batch.is_intact(v2.HEADER_SIZE, b"")
+def test_a_copy_of_records_is_intact_or_not(sender: Sender) -> None:
+    records = bytes_of(sender.send())[v2.HEADER_SIZE :]
+    assert [sender.batch.is_intact(v2.HEADER_SIZE, copy) for copy in (records, records + b"\0", b"")] == [
+        True,
+        False,
+        False,
+    ]
 
 
-def test_a_batch_that_its_producer_compressed_says_so() -> None:
-    sender = Sender(keeps_checksums=False)
+def test_a_batch_says_that_it_is_compressed_and_of_a_transaction() -> None:
     gzip = 1
+    sender = Sender(keeps_checksums=False, lane=2)
     sender.set("headers", "compressed", 120 << 8 | gzip)
     sealed = sender.send()
-    assert sealed.size == 120
+    assert (sealed.size, sealed.transactional_id, sealed.transaction_version) == (120, "orders", 2)
     read = MemoryRecords(bytes_of(sealed)).next_batch()
     assert read.validate_crc()
-    assert read.attributes == gzip
-
-
-def test_a_batch_of_a_transaction_says_so() -> None:
-    sealed = Sender(lane=2).send()
-    assert (sealed.transactional_id, sealed.transaction_version) == ("orders", 2)
-    read = MemoryRecords(bytes_of(sealed)).next_batch()
-    assert read.validate_crc()
-    assert read.is_transactional
-    assert read.attributes == v2.TRANSACTIONAL
-    assert read.producer_id == PRODUCER_ID
+    assert (read.attributes, read.producer_id) == (gzip | v2.TRANSACTIONAL, PRODUCER_ID)
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["numbered", "not-numbered"])
@@ -174,12 +164,8 @@ def test_a_batch_of_a_lane_that_is_closed_meanwhile_is_not_sent(opened: bool) ->
     assert sender.in_flight[0] is None
 
 
-def make_split(sender: Sender) -> None:
-    sender.batch.cut(1)
-
-
-LEFT_TO_PYTHON = {
-    "split": make_split,
+LEFT_TO_PYTHON: dict[str, Callable[[Sender], object]] = {
+    "split": lambda sender: sender.batch.cut(1),
     "to be compressed": lambda sender: sender.set("headers", "linger", sender.word("headers", "linger") | 1),
     "an unknown compression": lambda sender: sender.set("headers", "compressed", 100 << 8 | 5),
     "an empty batch": lambda sender: sender.set("headers", "commit", 100 << 25),
@@ -190,8 +176,7 @@ LEFT_TO_PYTHON = {
 
 
 @pytest.mark.parametrize("case", LEFT_TO_PYTHON)
-def test_what_is_not_this_simple_is_left_to_python_code(case: str) -> None:
-    sender = Sender()
+def test_what_is_not_this_simple_is_left_to_python_code(sender: Sender, case: str) -> None:
     LEFT_TO_PYTHON[case](sender)
     before = bytes(sender.slab.segment)
     assert sender.sealer.seal_all([sender.batch], sender.in_flight, sender.counts) == ([], [sender.batch])
@@ -202,24 +187,15 @@ def test_what_is_not_this_simple_is_left_to_python_code(case: str) -> None:
 def test_death_while_a_batch_is_sealed(stepping: ModuleType) -> None:
     """The next sender seals it again, and nothing but header and statistics differs."""
     expected = bytes_of(Sender().send())
-    for step in range(1, 100):
-        sender = Sender(stepping)
-        died = die_at(sender.slab, step, lambda sender=sender: (sender.slab.be(DYING), sender.send()))
-        sender.slab.be(LIVING)
+    for sender, _ in deaths(lambda: Sender(stepping), Sender.send):
         assert bytes_of(sender.send()) == expected
         assert sender.batch.state == SlotState.IN_FLIGHT
-        sender.slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
 
 
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_stored_batches_are_concluded_counted_and_pushed() -> None:
-    sender = Sender()
+def test_stored_batches_are_concluded_counted_and_pushed(sender: Sender) -> None:
     sealed = sender.send()
     contributors: set[int] = set()
     done, size = sender.counts.conclude_stored([ProduceResponse(sealed, 40, -1)], sender.in_flight, 9, contributors)
@@ -234,37 +210,23 @@ def test_stored_batches_are_concluded_counted_and_pushed() -> None:
         len(sealed.payload[0])
 
 
-def refused(sender: Sender) -> ProduceResponse:
-    return ProduceResponse(sender.send(), error=NotLeaderOrFollowerError)
+ENDINGS: dict[str, Callable[[Sender], object]] = {
+    "expired": lambda sender: setattr(sender.batch, "state", SlotState.COMPLETING),
+    "in parts": lambda sender: sender.batch.cut(1),
+    "not in flight": lambda sender: sender.in_flight.__setitem__(0, None),
+}
 
 
-def expired(sender: Sender) -> ProduceResponse:
-    sealed = sender.send()
-    sender.batch.state = SlotState.COMPLETING
-    return ProduceResponse(sealed, 40)
-
-
-def in_parts(sender: Sender) -> ProduceResponse:
-    sealed = sender.send()
-    sender.batch.cut(1)
-    return ProduceResponse(sealed, 40)
-
-
-def not_in_flight(sender: Sender) -> ProduceResponse:
-    sealed = sender.send()
-    sender.in_flight[0] = None
-    return ProduceResponse(sealed, 40)
-
-
-def of_no_slot(sender: Sender) -> ProduceResponse:
-    return ProduceResponse(ProduceBatch(PLACE, (), 1, 2, -1, -1, -1, 0, 4), 40)
-
-
-@pytest.mark.parametrize("answer", [refused, expired, in_parts, not_in_flight, of_no_slot])
-def test_the_first_answer_that_says_more_ends_it(answer: Any) -> None:
+@pytest.mark.parametrize("ending", ["refused", "of no slot", *ENDINGS])
+def test_the_first_answer_that_says_more_ends_it(sender: Sender, ending: str) -> None:
     """Answers about a partition are handled in their order."""
-    sender = Sender()
-    other = answer(sender)
+    if ending == "of no slot":
+        other = ProduceResponse(ProduceBatch(PLACE, (), 1, 2, -1, -1, -1, 0, 4), 40)
+    elif ending == "refused":
+        other = ProduceResponse(sender.send(), error=NotLeaderOrFollowerError)
+    else:
+        other = ProduceResponse(sender.send(), 40)
+        ENDINGS[ending](sender)
     stored = ProduceResponse(ProduceBatch(PLACE, (), 3, 2, -1, -1, -1, 0, 0), 40)
     before = bytes(sender.slab.segment)
     assert sender.counts.conclude_stored([other, stored], sender.in_flight, 9, set()) == ([], 0)

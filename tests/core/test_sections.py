@@ -86,12 +86,7 @@ def test_what_takes_the_gil_is_found(tmp_path: Path, directives: str, statement:
 
 @pytest.mark.parametrize(
     ("access", "compiles"),
-    [
-        ("load_relaxed(&superblock.magic)", True),
-        ("superblock.magic", False),
-        ("superblock.magic + 1", False),
-        ("superblock.magic.value", False),
-    ],
+    [("load_relaxed(&superblock.magic)", True), *((f"superblock.magic{end}", False) for end in ("", " + 1", ".value"))],
 )
 def test_a_plain_access_to_a_shared_word_does_not_compile(tmp_path: Path, access: str, *, compiles: bool) -> None:
     module = tmp_path / "plain.pyx"

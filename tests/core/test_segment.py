@@ -6,11 +6,19 @@ import gc
 import os
 import pickle
 
-import numpy as np
 import pytest
-from core_slabs import empty_segment
+from core_producers import SLOT_SIZE, Producer, body_of
+from core_slabs import Slab, empty_segment
 
-from shmaccum._core import Geometry, Segment, SlabLock
+from shmaccum._core import (
+    FutureRecordMetadata,
+    Geometry,
+    ProduceRequestResult,
+    RecordBatch,
+    RecordPath,
+    Segment,
+    SlabLock,
+)
 
 SMALL = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4, max_lanes=4)
 
@@ -26,10 +34,18 @@ def test_an_array_sees_what_is_stored_into_the_file() -> None:
     assert superblock["magic"].tobytes() == b"SHMACCUM"
 
 
-def test_an_array_keeps_the_memory_mapped() -> None:
-    headers = empty_segment(SMALL).view("headers")
-    gc.collect()
+def test_what_looks_at_the_memory_keeps_it_mapped() -> None:
+    headers, memory = empty_segment(SMALL).view("headers"), empty_segment(SMALL).writable()
+    slab = Slab(3, slot_size=SLOT_SIZE)
+    Producer(slab).append(body_of(b"x"))
+    batch = RecordBatch(slab.segment, 0)
+    views = batch.views()
+    slab.close()
+    del slab
     assert not headers["state"].any()
+    memory[:8] = b"SHMACCUM"
+    assert bytes(memory[:8]) == b"SHMACCUM"
+    assert (batch.record_count, [len(view) for view in views or ()]) == (1, [batch.size])
 
 
 def test_the_memory_is_unmapped_with_the_last_array() -> None:
@@ -50,13 +66,6 @@ def test_the_garbage_collector_does_not_clear_a_mapping() -> None:
     assert not any(map(gc.is_tracked, (segment, segment.geometry, SlabLock(segment, 0))))
 
 
-def test_writable_memory_keeps_the_segment_mapped() -> None:
-    memory = empty_segment(SMALL).writable()
-    gc.collect()
-    memory[:8] = b"SHMACCUM"
-    assert bytes(memory[:8]) == b"SHMACCUM"
-
-
 def test_arrays_are_read_only() -> None:
     segment = empty_segment(SMALL)
     with pytest.raises(ValueError, match="read-only"):
@@ -65,45 +74,31 @@ def test_arrays_are_read_only() -> None:
         memoryview(segment)[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
         segment.view("superblock").flags.writeable = True
-
-
-def test_an_unknown_region_is_an_error() -> None:
     with pytest.raises(KeyError, match="nowhere"):
-        empty_segment(SMALL).view("nowhere")
+        segment.view("nowhere")
 
 
-def test_a_file_that_is_too_short_is_refused() -> None:
+def test_a_file_that_is_too_short_or_read_only_or_closed_is_refused() -> None:
     descriptor = os.memfd_create("short")
     os.ftruncate(descriptor, SMALL.total_size - 1)
     with pytest.raises(ValueError, match=f"has {SMALL.total_size - 1} bytes, but its layout needs {SMALL.total_size}"):
         Segment(descriptor, SMALL)
-    os.close(descriptor)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        Segment(descriptor, SMALL)
-
-
-def test_a_file_that_cannot_be_written_is_refused() -> None:
-    descriptor = os.memfd_create("segment")
     os.ftruncate(descriptor, SMALL.total_size)
     reader = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
     with pytest.raises(PermissionError):
         Segment(reader, SMALL)
     os.close(reader)
     os.close(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        Segment(descriptor, SMALL)
 
 
-def test_a_segment_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(empty_segment(SMALL))
-
-
-def test_a_geometry_can_be_pickled() -> None:
-    assert pickle.loads(pickle.dumps(SMALL)) == SMALL
-
-
-def test_large_tables_are_whole() -> None:
-    segment = empty_segment(Geometry(16384, 64))
-    assert segment.view("rings").shape == (128, 128)
-    assert segment.view("rings").dtype == np.dtype(
-        [(name, "<u8") for name in ("batch", "base_offset", "result", "range")]
-    )
+def test_nothing_that_knows_an_address_can_be_pickled() -> None:
+    slab = Slab(1)
+    producer = Producer(slab)
+    future = FutureRecordMetadata(ProduceRequestResult("t-3", 0, object), 0, 0)
+    for thing in (slab.segment, slab.lock, slab.pool, producer.core, future):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(thing)
+    with pytest.raises(TypeError, match="belongs to this process"):
+        RecordPath.__reduce__(RecordPath.__new__(RecordPath))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, queued, records_of, recover
-from core_slabs import DYING, LIVING, Damaged, Slab, die_at
+from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, check_deaths_of_appends, queued
+from core_slabs import LIVING, Damaged, Slab
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
@@ -62,10 +62,10 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
 
     class Path(core.RecordPath):  # type: ignore[misc]
         def __init__(self) -> None:
+            self.slab, self.entry = slab, entry
             self.guard = core.CallGuard()
             self.guard.closed = False
             self.ring = Ring(slab, entry)
-            self.unplaced_batches: list[int] = []
             self.unused: dict[int, list[Any]] = {}
             self.wakes: list[bool] = []
             self.errors: list[BaseException] = []
@@ -120,17 +120,18 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
         def encode_body(self, key: bytes | None, value: bytes | None, headers: Any) -> bytes:
             return v2.encode_body(key, value, headers)
 
-    slab.words[slab.word("superblock", "generation")] = GENERATION
+    slab.set("superblock", "generation", GENERATION)
     return Path()
+
+
+@pytest.fixture
+def path(slab: Slab) -> Any:
+    return path_of(slab)
 
 
 def send(path: Any, value: bytes | None = None, key: bytes | None = None, topic: Any = "t", **options: Any) -> Any:
     names = "headers", "partition", "timestamp_ms", "on_delivery"
     return path.try_send(topic, value, key, *(options.get(name) for name in names))
-
-
-def commits(slab: Slab) -> list[int]:
-    return [int(each) for each in slab.segment.view("headers")["commit"]]
 
 
 # --- what is appended -----------------------------------------------------------------------------
@@ -172,12 +173,10 @@ def test_records_go_where_kafka_sends_them_as_the_formats_encode_them(
             assert body in data
             data = data[data.index(body) + len(body) :]
     assert violations(slab.segment) == []
-    assert slab.words[slab.word("processes", "records", LIVING)] == len(records)
+    assert slab.get("processes", "records", LIVING) == len(records)
 
 
-def test_a_record_says_where_it_is_and_when_it_was_sent() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_record_says_where_it_is_and_when_it_was_sent(path: Any) -> None:
     before = time.time_ns() // 1_000_000
     futures = [send(path, b"a", partition=2), send(path, b"b", partition=2)]
     assert before <= futures[0].timestamp <= futures[1].timestamp <= time.time_ns() // 1_000_000
@@ -186,67 +185,29 @@ def test_a_record_says_where_it_is_and_when_it_was_sent() -> None:
     assert {future.batch for future in futures} == {1 << 24}
 
 
-def test_text_is_sent_in_utf_8() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_text_is_sent_in_utf_8_and_headers_are_encoded_once(slab: Slab, path: Any) -> None:
     headers = {"größe": "5 €"}
     assert send(path, "wert €", "schlüssel", headers=headers).sizes == sizes_word(10, 8)
     assert v2.encode_body("schlüssel".encode(), "wert €".encode(), headers) in bytes(slab.segment)
-
-
-def test_headers_are_encoded_once() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    headers = [("name", b"value")]
-    assert send(path, b"v", b"k", partition=2, headers=headers).index == 0
+    pairs = [("name", b"value")]
+    assert send(path, b"v", b"k", partition=2, headers=pairs).index == 0
     assert send(path, b"v", b"k", partition=2, headers=[]).index == 1
-    assert send(path, b"v", b"k", partition=2, headers=iter(headers)) is None, "an iterator can be read only once"
-    assert v2.encode_body(b"k", b"v", headers) in bytes(slab.segment)
+    assert v2.encode_body(b"k", b"v", pairs) in bytes(slab.segment)
+    assert send(path, b"v", b"k", partition=2, headers=iter(pairs)) is None, "an iterator can be read only once"
 
 
-def test_callbacks_are_noted_with_the_append() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_callbacks_are_noted_with_the_append(path: Any) -> None:
     called: list[object] = []
     futures = [send(path, b"v", on_delivery=called.append) for _ in range(3)]
     assert path.callbacks
-    ((slot, _),) = queued(slab)
-    batch = int(slab.segment.view("headers")["generation"][slot]) << 24 | slot
+    batch = futures[0].batch
     path.callbacks.make_due(batch)
     path.callbacks.run()
     assert called == [], "they are not complete"
     path.contributions.lose(batch, Damaged)
-    assert called == []
     path.callbacks.run()
     assert called == futures
     assert not path.callbacks
-
-
-def test_the_sender_is_woken_for_a_new_batch_and_a_full_one() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    send(path, bytes(100), partition=2)
-    assert path.wakes == [], "it does not sleep"
-    slab.words[slab.word("superblock", "sender_asleep")] = 1
-    send(path, b"into the open batch", partition=2)
-    assert path.wakes == []
-    send(path, b"new", partition=1)
-    send(path, bytes(100), partition=2)  # a second batch: the first one is full
-    assert path.wakes == [False, True]
-
-
-@pytest.mark.parametrize("has_open", [True, False])
-def test_the_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(has_open: bool) -> None:
-    """The record that finds it full goes to the next sticky partition."""
-    slab = Slab(8, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    if has_open:
-        send(path, b"open", partition=1)
-    for _ in range(4):
-        send(path, bytes(80), timestamp_ms=NOW)
-    slab.words[slab.word("superblock", "sender_asleep")] = 1
-    send(path, bytes(80), timestamp_ms=NOW)
-    assert (path.sticky.partition, path.wakes) == (1, [True] if has_open else [True, False])
 
 
 def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() -> None:
@@ -258,23 +219,13 @@ def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() 
         sizes.append((path.sticky.partition, path.sticky.produced))
     assert sizes == [(0, 150), (0, 239), (0, 389), (0, 478), (1, 150)], "239 bytes are less than a batch"
     assert slab.segment.view("headers")["partition"][:3].tolist() == [FIRST, FIRST, FIRST + 1]
-
-
-def test_a_sticky_partition_changes_at_twice_its_bytes_though_others_keep_its_batch_open() -> None:
-    path = path_of(Slab(8, slot_size=SLOT_SIZE))
-    send(path, b"x", timestamp_ms=NOW)
-    path.sticky.produced = 2 * SLOT_SIZE - 100
-    send(path, b"x", timestamp_ms=NOW)
-    assert (path.sticky.partition, path.sticky.produced) == (0, 2 * SLOT_SIZE - 92)
     path.sticky.produced = 2 * SLOT_SIZE - 1
-    send(path, b"x")
-    assert (path.sticky.partition, path.sticky.produced) == (1, 0)
+    send(path, b"x", timestamp_ms=NOW)
+    assert (path.sticky.partition, path.sticky.produced) == (2, 0), "at twice its bytes, whatever batch is open"
 
 
-def test_completions_are_read_first() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    slab.words[path.ring.tail] += 3
+def test_completions_are_read_first(slab: Slab, path: Any) -> None:
+    slab.add("processes", "ring_tail", 3, LIVING)
     future = send(path, b"v", on_delivery=print)
     assert path.ring.reads == 1
     path.callbacks.make_due(future.batch)
@@ -282,11 +233,30 @@ def test_completions_are_read_first() -> None:
     assert path.ring.reads == 2, "a callback is due"
 
 
+@pytest.mark.parametrize("has_open", [True, False])
+def test_a_sleeping_sender_is_woken_for_a_new_batch_and_a_full_one(has_open: bool) -> None:
+    """The record that finds a batch full goes to the next sticky partition: perhaps none comes behind that batch."""
+    slab = Slab(8, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    if has_open:
+        send(path, b"open", partition=1)
+    for _ in range(4):
+        send(path, bytes(80), timestamp_ms=NOW)
+    assert path.wakes == [], "it does not sleep"
+    slab.set("superblock", "sender_asleep", 1)
+    send(path, bytes(80), timestamp_ms=NOW)
+    assert (path.sticky.partition, path.wakes) == (1, [True] if has_open else [True, False])
+    send(path, b"into the open batch", partition=1)
+    assert len(path.wakes) == 1 + (not has_open)
+    send(path, bytes(100), partition=2)
+    assert path.wakes[-1] is False, "a new batch"
+
+
 # --- what is left to Python code ------------------------------------------------------------------
 
 
 def nothing_appended(slab: Slab) -> None:
-    assert slab.words[slab.word("processes", "records", LIVING)] == 0
+    assert slab.get("processes", "records", LIVING) == 0
     assert violations(slab.segment) == []
 
 
@@ -299,7 +269,6 @@ def nothing_appended(slab: Slab) -> None:
         {"value": "\ud800"},
         {"value": bytearray(b"v")},
         {"key": "\ud800"},
-        {"headers": iter([("name", b"value")])},
         {"partition": COUNT},
         {"partition": -1},
         {"partition": True},
@@ -311,20 +280,17 @@ def nothing_appended(slab: Slab) -> None:
         {"timestamp_ms": 1.0},
         {"on_delivery": "not a function"},
         {"value": bytes(1000)},
+        {"value": bytes(SLOT_SIZE - v2.HEADER_SIZE - v2.RECORD_OVERHEAD_MAX)},  # it takes a slot or more
     ],
     ids=lambda given: f"{given!r:.40}",
 )
-def test_a_record_that_has_to_be_looked_at(given: dict[str, Any]) -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_record_that_has_to_be_looked_at(slab: Slab, path: Any, given: dict[str, Any]) -> None:
     assert send(path, **{"value": b"v", **given}) is None
     assert path.errors == []
     nothing_appended(slab)
 
 
-def test_a_producer_that_has_to_be_asked() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_producer_that_has_to_be_asked(slab: Slab, path: Any) -> None:
     path.guard.closed = True
     assert send(path, b"v") is None
     path.guard.closed, path.appender.asks_first = False, True
@@ -342,20 +308,19 @@ def test_a_producer_that_has_to_be_asked() -> None:
     path.lead("t", _core.Destination(GENERATION, 0))
     assert send(path, b"v", b"key") is None, "a topic without partitions"
     assert send(path_of(slab, is_direct=False), b"v") is None
+    with pytest.raises(AttributeError, match="__init__ was not called"):
+        _core.Producer().send("t")
     slab.segment.leave()
     assert send(path_of(slab), b"v") is None
     nothing_appended(slab)
 
 
-def test_a_burst_ends() -> None:
-    path = path_of(Slab(4, slot_size=SLOT_SIZE))
+def test_a_burst_ends(path: Any) -> None:
     path.burst = 2
     assert [send(path, b"v") is None for _ in range(3)] == [False, False, True]
 
 
-def test_a_forked_child_appends_nothing() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_forked_child_appends_nothing(slab: Slab, path: Any) -> None:
     child = os.fork()
     if not child:
         os._exit(send(path, b"v") is not None)
@@ -372,102 +337,78 @@ def test_without_memory_no_batch_begins() -> None:
     assert violations(slab.segment) == []
 
 
-def test_a_record_that_takes_a_slot_or_more() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    assert send(path_of(slab), bytes(SLOT_SIZE - v2.HEADER_SIZE - v2.RECORD_OVERHEAD_MAX)) is None
-    nothing_appended(slab)
-
-
 # --- what can go wrong with a new batch -----------------------------------------------------------
 
 
-def free_slots(slab: Slab) -> int:
-    return int(slab.segment.view("superblock")["free_slots"])
+def run_on_the_way(path: Any, slab: Slab, method: str, action: Callable[[], object]) -> None:
+    """Run an action before a batch begins ("meanwhile"), or when completions are read that came meanwhile ("read")."""
+    if method == "read":
+        read = path.ring.read
+        path.meanwhile = lambda: slab.add("processes", "ring_tail", 1, LIVING)
+        path.ring.read = lambda: (read(), action())
+    else:
+        path.meanwhile = action
 
 
-@pytest.mark.parametrize("at", ["meanwhile", "read"])
-def test_an_error_on_the_way_gives_the_slot_back(at: str) -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-
-    def fail(*_: object) -> None:
+@pytest.mark.parametrize("method", ["meanwhile", "read"])
+def test_an_error_on_the_way_gives_the_slot_back(slab: Slab, path: Any, method: str) -> None:
+    def fail() -> None:
         raise KeyboardInterrupt
 
-    if at == "read":
-        path.meanwhile = lambda: slab.words.__setitem__(path.ring.tail, 1)
-    setattr(path.ring if at == "read" else path, at, fail)
+    run_on_the_way(path, slab, method, fail)
     with pytest.raises(KeyboardInterrupt):
         send(path, b"v")
     assert [type(error) for error in path.errors] == [KeyboardInterrupt]
-    assert (free_slots(slab), path.unused) == (4, {})
+    assert (slab.pool.free_slots, path.unused) == (4, {})
     nothing_appended(slab)
 
 
-CLOSING = {
-    "guard": lambda path: setattr(path.guard, "closed", True),
-    "accumulator": lambda path: setattr(path.appender, "asks_first", True),
-    "appender": lambda path: path.appender.close(),
+ON_THE_WAY: dict[str, Callable[[Any], object]] = {
+    "the guard is closed": lambda path: setattr(path.guard, "closed", True),
+    "the accumulator is closed": lambda path: setattr(path.appender, "asks_first", True),
+    "the appender is closed": lambda path: path.appender.close(),
+    "the sender is gone": lambda path: setattr(path, "has_sender", lambda: False),
 }
 
 
-@pytest.mark.parametrize("closing", CLOSING)
+@pytest.mark.parametrize("event", ON_THE_WAY)
 @pytest.mark.parametrize("method", ["meanwhile", "read"])
-def test_a_producer_closed_on_the_way_appends_nothing(method: str, closing: str) -> None:
+def test_a_producer_that_is_closed_or_has_no_sender_appends_nothing(
+    slab: Slab, path: Any, method: str, event: str
+) -> None:
     """Its close has looked already for what to wait for, or is about to."""
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    at = path.ring if method == "read" else path
-    instead = getattr(at, method)
-
-    def close(*what: int) -> None:
-        instead(*what)
-        CLOSING[closing](path)
-
-    if method == "read":
-        path.meanwhile = lambda: slab.words.__setitem__(path.ring.tail, 1)
-    setattr(at, method, close)
+    if event == "the sender is gone":
+        ON_THE_WAY[event](path)
+    else:
+        run_on_the_way(path, slab, method, lambda: ON_THE_WAY[event](path))
     assert send(path, b"v") is None
-    assert free_slots(slab) == 4
+    assert slab.pool.free_slots == 4
     nothing_appended(slab)
 
 
-def test_a_producer_closed_while_it_chooses_a_partition_appends_nothing() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_producer_closed_while_it_chooses_a_partition_appends_nothing(slab: Slab, path: Any) -> None:
     send(path, bytes(150))
     path.lead("u", slab.core.Destination(GENERATION, COUNT, path.sticky))
     for number in range(COUNT):
         send(path, b"open", partition=number)
     path.sticky.produced = SLOT_SIZE
-    records = slab.words[slab.word("processes", "records", LIVING)]
+    records = slab.get("processes", "records", LIVING)
 
     def switch() -> None:
         path.sticky.partition, path.guard.closed = 1, True
 
     path.sticky.switch = switch
     assert send(path, bytes(150)) is None
-    assert slab.words[slab.word("processes", "records", LIVING)] == records
+    assert slab.get("processes", "records", LIVING) == records
 
 
-def test_a_process_that_leaves_on_the_way_appends_nothing() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_a_process_that_leaves_on_the_way_appends_nothing(slab: Slab, path: Any) -> None:
     path.meanwhile = slab.segment.leave
     assert send(path, b"v") is None
     nothing_appended(slab)
 
 
-def test_without_a_sender_no_batch_begins() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    path.has_sender = lambda: False
-    assert send(path, b"v") is None
-    assert free_slots(slab) == 4
-    nothing_appended(slab)
-
-
-def test_another_process_opens_a_batch_on_the_way() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
+def test_another_process_opens_a_batch_on_the_way(slab: Slab) -> None:
     path, other = path_of(slab), Producer(slab, entry=2)
 
     def open_one() -> None:
@@ -476,7 +417,7 @@ def test_another_process_opens_a_batch_on_the_way() -> None:
 
     path.meanwhile = open_one
     assert send(path, b"mine", partition=PARTITION - FIRST) is None, "its result has to be made first"
-    assert free_slots(slab) == 3
+    assert slab.pool.free_slots == 3
     slot, _ = queued(slab)[0]
     path.contributions.expect(1 << 24 | slot, "theirs")
     path.meanwhile = lambda: None
@@ -484,8 +425,7 @@ def test_another_process_opens_a_batch_on_the_way() -> None:
     assert violations(slab.segment) == []
 
 
-def test_a_record_has_its_result_whatever_is_read_after_the_append() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
+def test_a_record_has_its_result_whatever_is_read_after_the_append(slab: Slab) -> None:
     path, other = path_of(slab), Producer(slab, entry=2)
     theirs = 1 << 24
     free = path.unplaced
@@ -501,85 +441,37 @@ def test_a_record_has_its_result_whatever_is_read_after_the_append() -> None:
 
     path.meanwhile, path.unplaced = open_one, complete
     assert send(path, b"mine", partition=PARTITION - FIRST).topic_partition == "theirs"
-    assert free_slots(slab) == 3
+    assert slab.pool.free_slots == 3
 
 
-def test_completions_that_come_on_the_way_are_read() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
+def test_completions_that_come_on_the_way_are_read(slab: Slab, path: Any) -> None:
 
-    def complete() -> None:
-        slab.words[path.ring.tail] += 1
-
-    path.meanwhile = complete
+    path.meanwhile = lambda: slab.add("processes", "ring_tail", 1, LIVING)
     assert send(path, b"v") is not None
     assert path.ring.reads == 1
 
 
-def test_damage_is_an_error_and_the_slot_is_given_back() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    slab.words[slab.word("partitions", "tail", FIRST)] = 99
+def test_damage_is_an_error_and_the_slot_is_given_back(slab: Slab, path: Any) -> None:
+    slab.set("partitions", "tail", 99, FIRST)
     with pytest.raises(Damaged, match="leads to slot 98"):
         send(path, b"v", partition=0)
     assert [type(error) for error in path.errors] == [Damaged]
-    assert free_slots(slab) == 4
-    slab.words[slab.word("partitions", "open", FIRST + 1)] = 99
+    assert slab.pool.free_slots == 4
+    slab.set("partitions", "open", 99, FIRST + 1)
     with pytest.raises(Damaged, match="is in slot 98"):
         send(path, b"v", partition=1)
-
-
-def test_a_producer_that_was_not_opened() -> None:
-    with pytest.raises(AttributeError, match="__init__ was not called"):
-        _core.Producer().send("t")
-
-
-def test_a_path_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="belongs to this process"):
-        path_of(Slab(1)).__reduce__()
 
 
 # --- deaths ---------------------------------------------------------------------------------------
 
 
-STARTS = {"empty": [], "open": [b"first"], "nearly full": [b"f" * 150]}
-"""Values that another process has sent."""
-SENT = [b"x" * 30, b"y" * 120, b"z"]
-
-
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    most = 0
-    number = PARTITION - FIRST
-    for step in itertools.count(1):
-        slab = Slab(6, stepping, SLOT_SIZE)
-        survivor, victim = path_of(slab), path_of(slab, DYING)
-        whole = list(zip(STARTS[start] + SENT, itertools.count(10, 10), strict=False))
-        before = whole[: len(STARTS[start])]
-        for value, timestamp in before:
-            assert send(survivor, value, partition=number, timestamp_ms=timestamp) is not None
+    def send_all(path: Any, records: list[tuple[bytes, int]]) -> None:
+        path.slab.be(path.entry)
+        for slot, _ in queued(path.slab):
+            path.contributions.expect(path.slab.get("headers", "generation", slot) << 24 | slot, "t-3")
+        for value, timestamp in records:
+            assert send(path, value, partition=PARTITION - FIRST, timestamp_ms=timestamp) is not None
 
-        sending = whole[len(before) :]
-
-        def work(slab: Slab = slab, victim: Any = victim, records: list[tuple[bytes, int]] = sending) -> None:
-            slab.be(DYING)
-            for slot, _ in queued(slab):
-                victim.contributions.expect(1 << 24 | slot, "t-3")
-            for value, timestamp in records:
-                assert send(victim, value, partition=number, timestamp_ms=timestamp) is not None
-
-        died = die_at(slab, step, work)
-        recover(slab)
-        assert violations(slab.segment) == []
-        found = records_of(slab)
-        assert found == whole[: len(found)]
-        assert len(found) >= max(most, len(before)), "a later death loses no record of an earlier one"
-        most = len(found)
-        for slot, _ in queued(slab):
-            survivor.contributions.expect(int(slab.segment.view("headers")["generation"][slot]) << 24 | slot, "t-3")
-        assert send(survivor, b"after", partition=number, timestamp_ms=5) is not None
-        assert records_of(slab) == [*found, (b"after", 5)]
-        slab.close()
-        if not died:
-            break
-    assert most == len(whole)
+    check_deaths_of_appends(stepping, start, path_of, send_all)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
-from core_slabs import DYING, Slab, die_at
+from core_slabs import Slab, deaths
 
 from shmaccum import _core
 from shmaccum.shm.layout import SlotState
@@ -35,10 +35,10 @@ class Run:
         self.sequences.use_producer_id(ID, EPOCH)
 
     def word(self, name: str, region: str = "partitions", entry: int = PARTITION) -> int:
-        return int(self.slab.words[self.slab.word(region, name, entry)])
+        return self.slab.get(region, name, entry)
 
     def set(self, name: str, value: int, region: str = "partitions", entry: int = PARTITION) -> None:
-        self.slab.words[self.slab.word(region, name, entry)] = value
+        self.slab.set(region, name, value, entry)
 
     def succeed(self) -> None:
         """Be the next sender: what was in flight is back in the deque."""
@@ -49,6 +49,11 @@ class Run:
         self.sequences = self.core.Sequences(self.slab.segment, True)
         held = [batch for batch in self.batches if batch.state != SlotState.FREE]
         self.sequences.recover(sorted(held, key=lambda batch: batch.position), 20)
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
 
 
 def numbers(run: Run) -> list[int]:
@@ -62,14 +67,17 @@ def numbers(run: Run) -> list[int]:
 def test_death_at_every_step_of_a_numbering(stepping: ModuleType, before: int) -> None:
     """A number is given once: the next sender gives the batch the same one, and the next batch the next."""
     given = set()
-    for step in range(1, 200):
+
+    def make() -> Run:
         run = Run(stepping)
         for batch in run.batches[:before]:
             run.sequences.drained(batch)
             run.sequences.stored(batch, 1)
             run.sequences.finished(batch)
+        return run
+
+    for run, _ in deaths(make, lambda run: run.sequences.drained(run.batches[before])):
         dying = run.batches[before]
-        died = die_at(run.slab, step, lambda run=run, dying=dying: (run.slab.be(DYING), run.sequences.drained(dying)))
         given.add(is_numbered := dying.identity() != (-1, -1, -1))
         assert dying.identity() in ((-1, -1, -1), (ID, EPOCH, before))
         run.succeed()
@@ -78,20 +86,18 @@ def test_death_at_every_step_of_a_numbering(stepping: ModuleType, before: int) -
             run.sequences.drained(batch)
         assert numbers(run)[before:] == list(range(before, 4))
         assert run.word("next_sequence") == EPOCH << 32 | 4
-        run.slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
     assert given == {False, True}
 
 
 def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
     """Without an id nothing is sent; with one, every partition counts from 0 of its epoch."""
-    for step in range(1, 400):
+
+    def make() -> Run:
         run = Run(stepping)
         run.sequences.drained(run.batches[0])
-        died = die_at(run.slab, step, lambda run=run: (run.slab.be(DYING), run.sequences.use_producer_id(9, 1)))
+        return run
+
+    for run, died in deaths(make, lambda run: run.sequences.use_producer_id(9, 1)):
         run.succeed()
         if run.sequences.need_producer_id:
             run.sequences.use_producer_id(9, 1)
@@ -103,18 +109,12 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
             again = (ID, EPOCH, 0)
         run.sequences.drained(run.batches[0])
         assert run.batches[0].identity() == again
-        run.slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
 
 
 # --- what is held ---------------------------------------------------------------------------------
 
 
-def test_nothing_follows_the_first_batch_until_it_is_acknowledged() -> None:
-    run = Run()
+def test_nothing_follows_the_first_batch_until_it_is_acknowledged(run: Run) -> None:
     run.sequences.drained(run.batches[0])
     assert run.word("held") == 1
     run.sequences.stored(run.batches[0], 1)
@@ -124,8 +124,7 @@ def test_nothing_follows_the_first_batch_until_it_is_acknowledged() -> None:
     assert run.word("held") == 0
 
 
-def test_without_idempotence_nothing_is_numbered() -> None:
-    run = Run()
+def test_without_idempotence_nothing_is_numbered(run: Run) -> None:
     plain = _core.Sequences(run.slab.segment, False)
     run.set("producer_id", 0, "superblock", 0)
     assert (plain.need_producer_id, run.sequences.need_producer_id) == (False, True)
@@ -135,8 +134,7 @@ def test_without_idempotence_nothing_is_numbered() -> None:
     assert (numbers(run)[0], run.word("held"), run.word("acked_sequence")) == (-1, 0, EPOCH << 32)
 
 
-def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump() -> None:
-    run = Run()
+def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump(run: Run) -> None:
     run.set("key", LANE + 1 << 52)
     sequences = _core.Sequences(run.slab.segment, True)
     sequences.drained(run.batches[0])
@@ -156,23 +154,11 @@ def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump() -> None:
     assert run.word("next_sequence") >> 32 == EPOCH
 
 
-def test_an_error_of_a_lane_stays_the_first() -> None:
-    run = Run()
-    run.set("key", LANE + 1 << 52)
-    sequences = _core.Sequences(run.slab.segment, True)
-    sequences.fail_lane(PARTITION, -1)
-    sequences.fail_lane(PARTITION, 7)
-    assert run.word("error", "lanes", LANE) == 1 << 16 | 0xFFFF
-    run.sequences.fail_lane(4, 7)
-    assert not run.sequences.lanes_failed, "of no lane"
-
-
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_in_one_list_whatever_its_words_say() -> None:
+def test_a_batch_is_in_one_list_whatever_its_words_say(run: Run) -> None:
     """A number that damage has voided is given again, and the lists stay lists."""
-    run = Run()
     for _ in range(3):
         for batch in run.batches:
             run.sequences.drained(batch)
@@ -184,14 +170,15 @@ def test_a_batch_is_in_one_list_whatever_its_words_say() -> None:
     assert not run.sequences.has_more_to_try(PARTITION)
 
 
-@pytest.mark.parametrize("lane", [3, 4095])
-def test_a_lane_that_is_none_leads_nowhere(lane: int) -> None:
-    run = Run()
-    run.set("key", lane << 52)
-    sequences = _core.Sequences(run.slab.segment, True)
-    sequences.drained(run.batches[0])
-    sequences.fail_lane(PARTITION, 7)
-    assert not sequences.lanes_failed
+def test_an_error_of_a_lane_stays_the_first_and_of_no_lane_leads_nowhere(run: Run) -> None:
+    for lane in (0, 3, 4095, LANE + 1):
+        run.set("key", lane << 52)
+        sequences = _core.Sequences(run.slab.segment, True)
+        sequences.drained(run.batches[0])
+        sequences.fail_lane(PARTITION, -1)
+        sequences.fail_lane(PARTITION, 7)
+        assert sequences.lanes_failed == (lane == LANE + 1)
+    assert run.word("error", "lanes", LANE) == 1 << 16 | 0xFFFF
 
 
 def test_arguments_that_lead_out_of_the_table_are_refused() -> None:

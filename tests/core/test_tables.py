@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import core_slabs
 import pytest
-from core_slabs import DYING, LIVING, Damaged, die_at, owner
+from core_slabs import DYING, LIVING, Damaged, deaths, owner
 
 from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_FULL, TABLES_STALE
@@ -31,44 +31,18 @@ class Topic(NamedTuple):
     answers: int
 
 
-class Slab:
-    """A slab with two topics, eight partitions and two lanes, all unused.
-
-    Args:
-        core: the module to use.
-    """
+class Slab(core_slabs.Slab):
+    """A slab with two topics, eight partitions and two lanes, all unused."""
 
     def __init__(self, core: Any = _core) -> None:
-        geometry = core.Geometry(64, 1, 8, 2, 8, 2)
-        self.descriptor = os.memfd_create("slab")
-        os.ftruncate(self.descriptor, geometry.total_size)
-        self.segment = core.Segment(self.descriptor, geometry)
-        self.words = self.segment.writable().cast("Q")
-        self.core = core
+        super().__init__(1, core, max_topics=2, max_partitions=8)
         self.lock = core.SlabLock(self.segment, LOCK_TABLES)
         self.tables = core.Tables(self.segment, Damaged)
-        self.be(LIVING)
-
-    def be(self, entry: int, incarnation: int = 1) -> int:
-        """Act as another process from now on."""
-        ticket: int = self.segment.join(entry, incarnation)
-        return ticket
-
-    def word(self, region: str, name: str, entry: int = 0) -> int:
-        view = self.segment.view(region)
-        return int(view[name] if region == "superblock" else view[name][entry])
-
-    def store(self, region: str, name: str, value: int, entry: int = 0) -> None:
-        """Store a word past the core."""
-        view = self.segment.view(region)
-        begin = view.__array_interface__["data"][0] - self.segment.view("superblock").__array_interface__["data"][0]
-        at = begin + entry * view.dtype.itemsize + view.dtype.fields[name][1]
-        self.words[at // 8] = value
 
     def topics(self) -> dict[str, Topic]:
         """Return all topics by name."""
         found = {}
-        for each in self.segment.view("topics")[: self.word("superblock", "topic_count")]:
+        for each in self.segment.view("topics")[: self.get("superblock", "topic_count")]:
             name = each["name"].tobytes()[: int(each["name_length"])].decode()
             topic_id = int(each["id_high"]) << 64 | int(each["id_low"])
             words = (int(each[word]) for word in ("state", "partitions", "error"))
@@ -77,7 +51,7 @@ class Slab:
 
     def partitions(self) -> list[tuple[int, int, int]]:
         """Return the partition entries, each as (lane + 1, topic entry, number)."""
-        keys = self.segment.view("partitions")["key"][: self.word("superblock", "partition_count")].tolist()
+        keys = self.segment.view("partitions")["key"][: self.get("superblock", "partition_count")].tolist()
         return [(key >> 52, (key >> 32 & 0xFFFFF) - 1, key & 0xFFFFFFFF) for key in keys]
 
     def lane(self, entry: int) -> dict[str, int]:
@@ -90,10 +64,6 @@ class Slab:
         self.be(LIVING)
         self.lock.unblock(self.lock.owner)
 
-    def close(self) -> None:
-        self.words.release()
-        os.close(self.descriptor)
-
 
 @pytest.fixture
 def slab() -> Iterator[Slab]:
@@ -103,7 +73,7 @@ def slab() -> Iterator[Slab]:
 
 
 def update(slab: Slab, entry: int, partitions: int, error: int = 0, **news: Any) -> bool:
-    """Store an answer, of a caller that has seen no partition."""
+    """Store an answer, of a caller that has seen no partition unless it says so."""
     news = {"topic_id": 0, "answers": True, "known": 0, "begin": 0} | news
     status, has_room = slab.tables.update(entry, partitions, error, **news, no_room=NO_ROOM)
     assert status == LOCK_TAKEN
@@ -120,8 +90,8 @@ def test_a_topic_is_added_once(slab: Slab) -> None:
     assert slab.tables.request(b"first", 0) == (LOCK_TAKEN, 0)
     assert slab.tables.request(b"firs", 0) == (LOCK_TAKEN, TABLES_FULL)
     assert list(slab.topics()) == ["first", "second"]
-    assert slab.word("superblock", "generation") == 2
-    assert slab.word("superblock", "metadata_requests") == 5
+    assert slab.get("superblock", "generation") == 2
+    assert slab.get("superblock", "metadata_requests") == 5
 
 
 def test_an_answer_is_stored(slab: Slab) -> None:
@@ -142,18 +112,13 @@ def test_an_answer_is_stored(slab: Slab) -> None:
 
 def test_an_error_with_a_count_leaves_the_partitions(slab: Slab) -> None:
     slab.tables.request(b"topic", 0)
+    update(slab, 0, 3, topic_id=7, answers=False)
+    assert slab.topics()["topic"] == Topic(REQUESTED, 3, 0, 7, 0), "only an answer ends a request"
     update(slab, 0, 3, topic_id=7)
-    update(slab, 0, 3, error=29, topic_id=8)
-    assert slab.topics()["topic"] == Topic(FAILED, 3, 29, 7, 2)
-
-
-def test_only_an_answer_ends_a_request(slab: Slab) -> None:
-    slab.tables.request(b"topic", 0)
-    update(slab, 0, 3, answers=False)
-    assert slab.topics()["topic"] == Topic(REQUESTED, 3, 0, 0, 0)
-    update(slab, 0, 3)
-    update(slab, 0, 4, answers=False)
-    assert slab.topics()["topic"] == Topic(KNOWN, 4, 0, 0, 1)
+    update(slab, 0, 4, topic_id=7, answers=False)
+    assert slab.topics()["topic"] == Topic(KNOWN, 4, 0, 7, 1)
+    update(slab, 0, 4, error=29, topic_id=8)
+    assert slab.topics()["topic"] == Topic(FAILED, 4, 29, 7, 2)
 
 
 @pytest.mark.parametrize("count", [9, (1 << 32) - 1])
@@ -174,10 +139,10 @@ def test_refused_calls_are_counted(slab: Slab) -> None:
     for calls in (1, 2):
         assert slab.tables.refuse(0, 5, calls, 7, 1000 + calls) == (LOCK_TAKEN,)
     assert slab.segment.view("topics")["refusals"][0].tolist() == [0, 0, 0, 0, 0, 3]
-    assert (slab.word("topics", "refused_error"), slab.word("topics", "refused_ms")) == (7, 1002)
-    slab.store("superblock", "refusals", (1 << 64) - 1)
+    assert (slab.get("topics", "refused_error"), slab.get("topics", "refused_ms")) == (7, 1002)
+    slab.set("superblock", "refusals", (1 << 64) - 1)
     assert slab.tables.refuse(-1, 0, 2, 7, 0) == (LOCK_TAKEN,)
-    assert slab.word("superblock", "refusals") == 1, "begins again"
+    assert slab.get("superblock", "refusals") == 1, "begins again"
 
 
 # --- lanes ------------------------------------------------------------------------------------------
@@ -185,16 +150,12 @@ def test_refused_calls_are_counted(slab: Slab) -> None:
 
 def test_an_id_keeps_its_lane(slab: Slab) -> None:
     assert slab.tables.lease(b"one") == (LOCK_TAKEN, 0, LEASE)
-    assert slab.lane(0)["holder"] == holder_word(LIVING, 1) == owner_ticket(LIVING)
+    assert slab.lane(0)["holder"] == holder_word(LIVING, 1) == (owner(LIVING) >> 48) << 16 | LIVING + 1
     assert slab.tables.lease(b"two") == (LOCK_TAKEN, 1, LEASE)
     slab.be(DYING)
     assert slab.tables.lease(b"one", 1, LEASE) == (LOCK_TAKEN, 0, 2 * LEASE), "whatever else is unused"
     assert slab.lane(0)["holder"] == holder_word(DYING, 1)
     assert slab.tables.lease(b"three") == (LOCK_TAKEN, TABLES_FULL, 0)
-
-
-def owner_ticket(entry: int) -> int:
-    return (owner(entry) >> 48) << 16 | entry + 1
 
 
 def test_an_unused_lane_is_leased_if_nobody_was_faster(slab: Slab) -> None:
@@ -204,12 +165,8 @@ def test_an_unused_lane_is_leased_if_nobody_was_faster(slab: Slab) -> None:
     assert slab.tables.lease(b"faster", 0, seen) == (LOCK_TAKEN, 0, 2 * LEASE)
     assert slab.tables.lease(b"slower", 0, seen) == (LOCK_TAKEN, TABLES_STALE, 0)
     assert slab.tables.lease(b"faster") == (LOCK_TAKEN, 0, 3 * LEASE)
-
-
-def test_the_last_lease_is_followed_by_the_first(slab: Slab) -> None:
-    slab.tables.lease(b"one")
-    slab.store("lanes", "generation", (1 << 64) - 1)
-    assert slab.tables.lease(b"one") == (LOCK_TAKEN, 0, 0)
+    slab.set("lanes", "generation", (1 << 64) - 1)
+    assert slab.tables.lease(b"faster") == (LOCK_TAKEN, 0, 0), "the last lease is followed by the first"
 
 
 def test_a_lane_has_its_own_partitions(slab: Slab) -> None:
@@ -219,23 +176,22 @@ def test_a_lane_has_its_own_partitions(slab: Slab) -> None:
     assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
     assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
     assert slab.partitions()[2] == (1, 0, 1)
-    slab.store("lanes", "producer_epoch", 4)
+    slab.set("lanes", "producer_epoch", 4)
     assert slab.tables.add_to_lane(0, 0, 3) == (LOCK_TAKEN, 3)
-    assert slab.word("partitions", "next_sequence", 3) == slab.word("partitions", "acked_sequence", 3) == 4 << 32
-    for _ in range(4):
-        slab.store("superblock", "partition_count", 8)
+    assert slab.get("partitions", "next_sequence", 3) == slab.get("partitions", "acked_sequence", 3) == 4 << 32
+    slab.set("superblock", "partition_count", 8)
     assert slab.tables.add_to_lane(1, 0, 4) == (LOCK_TAKEN, TABLES_FULL)
 
 
 def test_a_lane_is_opened_and_closed_by_its_lease(slab: Slab) -> None:
     _, lane, lease = slab.tables.lease(b"one")
-    slab.store("lanes", "error", 1 << 16)
-    changes = slab.word("superblock", "lanes_changed")
+    slab.set("lanes", "error", 1 << 16)
+    changes = slab.get("superblock", "lanes_changed")
     assert slab.tables.open_lane(lane, lease, array("Q", [5, 6]), 0, 3, 2, 1234) == (LOCK_TAKEN, True)
     opened = {"producer_id": 1, "producer_epoch": 3, "version": 2, "error": 0, "opened_ms": 1234, "generation": lease}
     assert slab.lane(lane).items() >= opened.items()
-    assert [slab.word("partitions", "next_sequence", entry) for entry in (4, 5, 6, 7)] == [0, 3 << 32, 3 << 32, 0]
-    assert slab.word("superblock", "lanes_changed") == changes + 1
+    assert [slab.get("partitions", "next_sequence", entry) for entry in (4, 5, 6, 7)] == [0, 3 << 32, 3 << 32, 0]
+    assert slab.get("superblock", "lanes_changed") == changes + 1
 
     assert slab.tables.end_transaction(lane, lease) == (LOCK_TAKEN, True)
     assert slab.lane(lane)["generation"] == lease + 1
@@ -306,7 +262,7 @@ def test_nothing_changes_without_the_lock(slab: Slab) -> None:
     ],
 )
 def test_a_count_larger_than_its_table_is_damage(slab: Slab, count: str, said: str) -> None:
-    slab.store("superblock", count, 9000)
+    slab.set("superblock", count, 9000)
     before = bytes(slab.segment)
     for section in every_section(slab):
         with pytest.raises(Damaged, match=said):
@@ -352,40 +308,25 @@ def filled(core: ModuleType) -> Slab:
     return slab
 
 
-def request_known(slab: Slab) -> None:
-    slab.tables.request(b"topic", 0)
+CHANGES: dict[str, Callable[[Slab], object]] = {
+    "request a known topic": lambda slab: slab.tables.request(b"topic", 0),
+    "request a new one": lambda slab: slab.tables.request(b"second", 1),
+    "grow": lambda slab: update(slab, 0, 4, topic_id=6, known=2, begin=3),
+    "shrink": lambda slab: update(slab, 0, 1, topic_id=1 << 64, known=2, begin=3),
+    "fail": lambda slab: update(slab, 0, 0, error=3),
+    "add to a lane": lambda slab: slab.tables.add_to_lane(0, 1, 3),
+}
 
 
-def request_new(slab: Slab) -> None:
-    slab.tables.request(b"second", 1)
-
-
-def grow(slab: Slab) -> None:
-    update(slab, 0, 4, topic_id=6, known=2, begin=3)
-
-
-def shrink(slab: Slab) -> None:
-    update(slab, 0, 1, topic_id=1 << 64, known=2, begin=3)
-
-
-def fail(slab: Slab) -> None:
-    update(slab, 0, 0, error=3)
-
-
-def add_to_lane(slab: Slab) -> None:
-    slab.tables.add_to_lane(0, 1, 3)
-
-
-@pytest.mark.parametrize("operation", [request_known, request_new, grow, shrink, fail, add_to_lane])
-def test_death_at_every_step_of_a_change(stepping: ModuleType, operation: Callable[[Slab], None]) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_death_at_every_step_of_a_change(stepping: ModuleType, change: str) -> None:
     """The tables are whole, a reader looks at all that has changed, and the next try ends as if it were the first."""
-    whole = filled(stepping)
+    whole, operation = filled(stepping), CHANGES[change]
     operation(whole)
-    for step in range(1, 300):
-        slab = filled(stepping)
-        topics, partitions = slab.topics(), slab.partitions()
-        generation = slab.word("superblock", "generation")
-        died = die_at(slab, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
+    before = filled(stepping)
+    topics, partitions = before.topics(), before.partitions()
+    generation = before.get("superblock", "generation")
+    for slab, _ in deaths(lambda: filled(stepping), operation):
         slab.take_over()
         slab.tables.refuse(-1, 0, 0, 0, 0)  # a section that changes nothing else repairs
 
@@ -397,84 +338,59 @@ def test_death_at_every_step_of_a_change(stepping: ModuleType, operation: Callab
             numbers = {number for lane, of, number in slab.partitions() if not lane and of == entry}
             assert numbers >= set(range(topic.partitions)), "the count is stored after the entries"
             if (topic.partitions, topic.error, topic.topic_id) != topics.get(name, (0, 0, 0, 0))[1:4]:
-                assert slab.word("topics", "changed", entry) > generation
-                assert slab.word("superblock", "generation") > generation
+                assert slab.get("topics", "changed", entry) > generation
+                assert slab.get("superblock", "generation") > generation
         if len(slab.partitions()) > len(partitions):
-            assert slab.word("superblock", "generation") > generation
+            assert slab.get("superblock", "generation") > generation
 
         operation(slab)
         assert slab.partitions() == whole.partitions()
-        assert {name: topic[:4] for name, topic in slab.topics().items()} == {
-            name: topic[:4] for name, topic in whole.topics().items()
-        }
-        slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
-    assert step > 5
+        for topic, expected in zip(slab.topics().values(), whole.topics().values(), strict=True):
+            assert topic[:4] == expected[:4]
 
 
-def lease_again(slab: Slab) -> None:
-    slab.tables.lease(b"one")
+LEASES: dict[str, Callable[[Slab], object]] = {
+    "lease again": lambda slab: slab.tables.lease(b"one"),
+    "lease for another id": lambda slab: slab.tables.lease(b"two"),
+    "lease one of another id": lambda slab: slab.tables.lease(b"another", 0, slab.lane(0)["generation"]),
+    "open": lambda slab: slab.tables.open_lane(0, slab.lane(0)["generation"], array("Q", [2]), 8, 3, 2, 1),
+    "end a transaction": lambda slab: slab.tables.end_transaction(0, LEASE),
+    "release": lambda slab: slab.tables.close_lane(0, LEASE, True),
+}
 
 
-def lease_new(slab: Slab) -> None:
-    slab.tables.lease(b"two")
-
-
-def lease_unused(slab: Slab) -> None:
-    slab.tables.lease(b"another", 0, slab.lane(0)["generation"])
-
-
-def open_lane(slab: Slab) -> None:
-    slab.tables.open_lane(0, slab.lane(0)["generation"], array("Q", [2]), 8, 3, 2, 1)
-
-
-def end_transaction(slab: Slab) -> None:
-    slab.tables.end_transaction(0, LEASE)
-
-
-def release(slab: Slab) -> None:
-    slab.tables.close_lane(0, LEASE, True)
-
-
-@pytest.mark.parametrize("operation", [lease_again, lease_new, lease_unused, open_lane, end_transaction, release])
+@pytest.mark.parametrize("operation", LEASES)
 @pytest.mark.parametrize("is_open", [False, True])
-def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: Callable[[Slab], None], is_open: bool) -> None:
+def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: str, is_open: bool) -> None:
     """A lane is open with all that depends on it, or closed; the next lease begins again."""
     was_open = set()
-    for step in range(1, 300):
+
+    def make() -> Slab:
         slab = filled(stepping)
         if is_open:
             slab.tables.open_lane(0, LEASE, array("Q", [2]), 7, 2, 1, 0)
-        before, changes = slab.lane(0), slab.word("superblock", "lanes_changed")
-        died = die_at(slab, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
-        slab.take_over()
+        return slab
 
+    before, changes = make().lane(0), make().get("superblock", "lanes_changed")
+    for slab, _ in deaths(make, LEASES[operation]):
+        slab.take_over()
         after = slab.lane(0)
         was_open.add(after["producer_id"])
-        sequence = slab.word("partitions", "next_sequence", 2)
+        sequence = slab.get("partitions", "next_sequence", 2)
         if after["producer_id"] == 9:
             assert (after["producer_epoch"], after["version"], after["error"], sequence) == (3, 2, 0, 3 << 32)
-        elif after["producer_id"] == 8 and operation is not open_lane:
+        elif after["producer_id"] == 8 and operation != "open":
             assert (after["producer_epoch"], after["version"], sequence) == (2, 1, 2 << 32)
-        if after["holder"] != before["holder"] and after["holder"]:
-            assert after["generation"] > before["generation"], "the last holder is fenced first"
         if after["holder"] != before["holder"]:
             assert after["producer_id"] == 0
+            assert not after["holder"] or after["generation"] > before["generation"], "the last holder is fenced first"
         slab.tables.refuse(-1, 0, 0, 0, 0)  # a section that changes nothing else repairs
         if before["producer_id"] and not after["producer_id"]:
-            assert slab.word("superblock", "lanes_changed") > changes, "else the sender keeps what is queued"
+            assert slab.get("superblock", "lanes_changed") > changes, "else the sender keeps what is queued"
 
         _, lane, lease = slab.tables.lease(b"one", 0 if slab.lane(0)["id_length"] == 0 else -1, after["generation"])
         if lane >= 0:
             assert slab.tables.open_lane(lane, lease, array("Q", [2]), 4, 1, 2, 0) == (LOCK_TAKEN, True)
             assert slab.lane(lane)["producer_id"] == 5
-        slab.close()
-        if not died:
-            break
-    else:
-        pytest.fail("it never ends")
-    assert step > 5
-    assert len(was_open) > 1 or operation in (lease_new, end_transaction) or not (is_open or operation is open_lane)
+    if (is_open or operation == "open") and operation not in ("lease for another id", "end a transaction"):
+        assert len(was_open) > 1

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import posix_ipc
 import pytest
+from runs import run_python
 
 from shmaccum._core import SemaphoreWait
 from shmaccum.shm import names
@@ -36,29 +37,21 @@ def wait(semaphore: posix_ipc.Semaphore) -> SemaphoreWait:
     return SemaphoreWait(semaphore.name)
 
 
-def test_a_free_unit_is_acquired_at_once(semaphore: posix_ipc.Semaphore, wait: SemaphoreWait) -> None:
-    semaphore.release()
-    unit: list[None] = []
-    wait.into(unit, 60)
-    assert len(unit) == 1
-    assert semaphore.value == 0
-
-
-def test_a_unit_posted_in_time_is_acquired(semaphore: posix_ipc.Semaphore, wait: SemaphoreWait) -> None:
-    threading.Timer(0.1, semaphore.release).start()
-    unit: list[None] = []
-    wait.into(unit, 60)
-    assert len(unit) == 1
-
-
-def test_a_wait_in_vain_lasts_for_its_timeout(semaphore: posix_ipc.Semaphore, wait: SemaphoreWait) -> None:
+def test_a_wait_lasts_until_a_unit_is_free_or_for_its_timeout(
+    semaphore: posix_ipc.Semaphore, wait: SemaphoreWait
+) -> None:
     unit: list[None] = []
     started = time.monotonic()
     wait.into(unit, 0.05)
     assert time.monotonic() - started >= 0.05
-    assert unit == []
     wait.into(unit, -1)
     assert unit == []
+    threading.Timer(0.1, semaphore.release).start()
+    wait.into(unit, 60)
+    assert len(unit) == 1
+    semaphore.release()
+    wait.into(unit, 60)
+    assert (len(unit), semaphore.value) == (2, 0)
 
 
 def test_a_semaphore_that_is_not_there_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
@@ -90,14 +83,17 @@ def test_a_handler_runs_during_the_wait_and_its_error_ends_it(wait: SemaphoreWai
     assert unit == []
 
 
-def preloading(source: str, directory: Path) -> dict[str, str]:
-    """Return the environment of a process that replaces functions of the C library."""
+def run_preloaded(source: str, directory: Path, script: str) -> str:
+    """Run a script in a process with other functions of the C library; return its output."""
     compiler = shutil.which("cc")
     assert compiler, "this test needs a C compiler: apt-get install gcc libc6-dev"
     (directory / "own.c").write_text(source)
     command = [compiler, "-shared", "-fPIC", "-o", directory / "own.so", directory / "own.c", "-ldl", "-lpthread"]
     subprocess.run(command, check=True)
-    return os.environ | {"LD_PRELOAD": str(directory / "own.so"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"LD_PRELOAD": str(directory / "own.so"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = run_python("-c", script, NAME, env=environment, timeout_s=60)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 AN_HOUR_AHEAD = """
@@ -128,12 +124,10 @@ print(unit)
 """
 
 
-def test_setting_back_the_clock_does_not_extend_a_wait(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("semaphore")
+def test_setting_back_the_clock_does_not_extend_a_wait(tmp_path: Path) -> None:
     """The process's clock is an hour ahead: as if it were set back during the wait."""
-    environment = preloading(AN_HOUR_AHEAD, tmp_path)
-    command = [sys.executable, "-c", WAIT, NAME]
-    run = subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True, text=True)
-    assert run.stdout == "[]\n"
+    assert run_preloaded(AN_HOUR_AHEAD, tmp_path, WAIT) == "[]\n"
 
 
 A_LONG_TIME_OVER_OPENING = """
@@ -170,9 +164,7 @@ print({os.waitpid(pid, 0)[1] for pid in children} - {0})
 """
 
 
-def test_no_child_is_forked_while_a_semaphore_is_opened(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("semaphore")
+def test_no_child_is_forked_while_a_semaphore_is_opened(tmp_path: Path) -> None:
     """The C library opens it under a lock. A child forked then would inherit it held, and hang at its own open."""
-    environment = preloading(A_LONG_TIME_OVER_OPENING, tmp_path)
-    command = [sys.executable, "-c", FORK_AND_OPEN, NAME]
-    run = subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True, text=True)
-    assert run.stdout == "set()\n"
+    assert run_preloaded(A_LONG_TIME_OVER_OPENING, tmp_path, FORK_AND_OPEN) == "set()\n"

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from typing import Any
 
-import pytest
-from fixture_types import Start
+from slab_helpers import deaths_at_stores
 
-from shmaccum._core import BROKERS, Broker, Geometry
+from shmaccum._core import BROKERS, Broker
 from shmaccum.cluster import Node
-from shmaccum.shm.broker_table import BrokerJournal, brokers
+from shmaccum.shm.broker_table import BrokerInfo, BrokerJournal, brokers
 from shmaccum.shm.layout import BrokerState
-from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
-GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
 NODE = Node(3, "kafka-3.example", 9092)
 
 
-@pytest.fixture
-def slab(slab_name: str) -> Iterator[Slab]:
-    slab = attach(slab_name, GEOMETRY)
-    yield slab
-    detach(slab)
-
-
-def test_an_address_of_ipv6_is_shown_in_brackets(slab: Slab) -> None:
-    BrokerJournal(slab).broker(Node(1, "::1", 9092))
-    (found,) = brokers(slab.words, GEOMETRY)
-    assert found.address == "[::1]:9092"
+def found_in(slab: Slab) -> list[BrokerInfo]:
+    return brokers(slab.words, slab.geometry)
 
 
 def test_what_is_noted_is_read(slab: Slab) -> None:
@@ -45,8 +31,7 @@ def test_what_is_noted_is_read(slab: Slab) -> None:
     notes.answered(300, 12.5, now_ms)
     notes.throttled(200, now_ms + 60_000)
     notes.throttled(100, now_ms + 60_000)
-    (found,) = brokers(slab.words, GEOMETRY)
-
+    (found,) = found_in(slab)
     assert (found.node, found.address, str(found)) == (3, "kafka-3.example:9092", "broker 3")
     assert found.state is BrokerState.READY
     assert (found.connections, found.failures, found.in_flight, found.answers) == (1, 0, 2, 1)
@@ -58,14 +43,14 @@ def test_what_is_noted_is_read(slab: Slab) -> None:
     assert found.throttled_ms > 0
     assert (found.throttles, found.throttle_ms, found.longest_throttle_ms) == (2, 300, 200)
     notes.failed(7)
-    (found,) = brokers(slab.words, GEOMETRY)
+    (found,) = found_in(slab)
     assert (found.state, found.failures, found.refused, found.incident) == (BrokerState.FAILED, 1, 0, 7)
     notes.failed(8, is_refusal=True)
     notes.closed()
-    (found,) = brokers(slab.words, GEOMETRY)
+    (found,) = found_in(slab)
     assert (found.failures, found.refused, found.closed) == (2, 1, 1)
     notes.idle()
-    assert brokers(slab.words, GEOMETRY)[0].state is BrokerState.IDLE
+    assert found_in(slab)[0].state is BrokerState.IDLE
 
 
 def test_a_new_sender_has_no_connections_and_goes_on_counting(slab: Slab) -> None:
@@ -73,28 +58,20 @@ def test_a_new_sender_has_no_connections_and_goes_on_counting(slab: Slab) -> Non
     notes.ready()
     notes.in_flight(2, 1.0)
     successor = BrokerJournal(slab)
-    (found,) = brokers(slab.words, GEOMETRY)
-
+    (found,) = found_in(slab)
     assert (found.state, found.in_flight, found.waiting_ms) == (BrokerState.IDLE, 0, 0)
-    successor.broker(NODE).ready()
-    (found,) = brokers(slab.words, GEOMETRY)
-    assert found.connections == 2
-
-
-def test_a_connection_that_logs_in_again_is_no_new_one(slab: Slab) -> None:
-    notes = BrokerJournal(slab).broker(NODE)
+    notes = successor.broker(NODE)
     notes.ready()
     notes.ready()
-    (found,) = brokers(slab.words, GEOMETRY)
-    assert (found.connections, found.logins_again) == (1, 1)
+    (found,) = found_in(slab)
+    assert (found.connections, found.logins_again) == (2, 1), "a connection that logs in again is no new one"
 
 
 def test_addresses_of_bootstrap_servers_come_last(slab: Slab) -> None:
     journal = BrokerJournal(slab)
     for node in (Node(-2, "b", 1), Node(5, "c", 1), Node(-1, "a", 1), Node(0, "d", 1)):
         journal.broker(node)
-
-    assert [str(each) for each in brokers(slab.words, GEOMETRY)] == ["broker 0", "broker 5", "broker a:1", "broker b:1"]
+    assert [str(each) for each in found_in(slab)] == ["broker 0", "broker 5", "broker a:1", "broker b:1"]
 
 
 def test_the_broker_without_a_connection_makes_room(slab: Slab) -> None:
@@ -104,27 +81,27 @@ def test_the_broker_without_a_connection_makes_room(slab: Slab) -> None:
         if number != 17:
             notes.ready()
     journal.broker(Node(1000, "host", 9092))
+    assert {each.node for each in found_in(slab)} == {*range(BROKERS), 1000} - {17}
 
-    assert {each.node for each in brokers(slab.words, GEOMETRY)} == {*range(BROKERS), 1000} - {17}
 
-
-def test_long_and_hostile_addresses_are_cut_and_escaped(slab: Slab) -> None:
+def test_addresses_are_cut_escaped_and_shown_in_brackets(slab: Slab) -> None:
     journal = BrokerJournal(slab)
     journal.broker(Node(1, "x" * 1000, 9092))
     journal.broker(Node(2, "\x1b[31m", 9092))
-    first, second = brokers(slab.words, GEOMETRY)
-
-    assert first.address.startswith("xxx")
-    assert second.address == r"\x1b[31m:9092"
+    journal.broker(Node(3, "::1", 9092))
+    first, second, third = (each.address for each in found_in(slab))
+    assert first.startswith("xxx")
+    assert second == r"\x1b[31m:9092"
+    assert third == "[::1]:9092"
 
 
 def test_damaged_entries_are_left_out_or_harmless(slab: Slab) -> None:
     BrokerJournal(slab).broker(NODE)
-    at = GEOMETRY.broker(0)
+    at = slab.geometry.broker(0)
     for word in range(Broker.length):
         before = slab.words[at + word]
         slab.words[at + word] = (1 << 64) - 1
-        for each in brokers(slab.words, GEOMETRY):
+        for each in found_in(slab):
             assert each.address.isprintable()
         notes = BrokerJournal(slab).broker(NODE)
         notes.sent(100)
@@ -132,35 +109,19 @@ def test_damaged_entries_are_left_out_or_harmless(slab: Slab) -> None:
         slab.words[at + word] = before
 
 
-def _die_over_an_entry(link: Connection, name: str, stores: int) -> None:
-    slab = attach(name, GEOMETRY)
-
-    class Words:
-        left = stores
-
-        def __getitem__(self, index: object) -> object:
-            return slab.words[index]  # type: ignore[call-overload]
-
-        def __setitem__(self, index: int, value: int) -> None:
-            if not self.left:
-                signal.raise_signal(signal.SIGKILL)
-            self.left -= 1
-            slab.words[index] = value
-
-    journal = BrokerJournal(slab)
-    journal._words = Words()  # type: ignore[assignment]
-    journal.broker(Node(9, "another", 1))
-    link.send("survived")
-
-
-@pytest.mark.parametrize("stores", range(20))
-def test_a_death_over_a_new_entry_shows_it_whole_or_not(slab: Slab, start: Start, stores: int) -> None:
+def test_a_death_over_a_new_entry_shows_it_whole_or_not(slab: Slab) -> None:
+    """In a full table, whose entries all are of living connections' brokers; the next sender goes on."""
     journal = BrokerJournal(slab)
     for number in range(BROKERS):
         journal.broker(Node(100 + number, "host", 9092))
-    start(_die_over_an_entry, slab.name, stores).join()
-    found = brokers(slab.words, GEOMETRY)
 
-    assert len(found) >= BROKERS - 1
-    assert all((each.node, each.address) == (9, "another:1") or each.address == "host:9092" for each in found)
-    assert str(BrokerJournal(slab).broker(NODE)._words[GEOMETRY.broker(0) + Broker.STATE])
+    def note_another(words: Any) -> None:
+        journal._words = words
+        journal.broker(Node(9, "another", 1))
+
+    for _ in deaths_at_stores(slab, note_another):
+        found = found_in(slab)
+        assert len(found) >= BROKERS - 1
+        assert all((each.node, each.address) == (9, "another:1") or each.address == "host:9092" for each in found)
+        BrokerJournal(slab).broker(NODE)
+        assert (NODE.id, NODE.address) in [(each.node, each.address) for each in found_in(slab)]

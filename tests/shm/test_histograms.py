@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from itertools import pairwise
 from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
+from core_slabs import empty_segment
 from histograms import bucket_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,30 +19,25 @@ from shmaccum._core import HISTOGRAM_BUCKETS, Geometry, Histogram, count_sample,
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution, least_of
 from shmaccum.shm.layout import OfProcess, OfSender
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import attach
 from shmaccum.shm.slab import Slab
 
 GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
+SEGMENT = empty_segment(GEOMETRY)
+WORDS = SEGMENT.writable().cast("Q")
 AT = GEOMETRY.sender_histogram(OfSender.QUEUE_TIME)
 LARGEST = least_of(HISTOGRAM_BUCKETS) - 1
 """The largest value whose bucket has an end."""
 VALUES = st.lists(st.integers(0, LARGEST) | st.integers(0, 100_000), min_size=1, max_size=200)
 
 
-@pytest.fixture
-def slab(slab_name: str) -> Iterator[Slab]:
-    slab = attach(slab_name, GEOMETRY)
-    yield slab
-    detach(slab)
-
-
-def counted(slab: Slab, values: list[int], at: int = AT) -> Distribution:
+def counted(values: list[int]) -> Distribution:
     """Return a histogram that has counted these values and no others."""
     for word in range(Histogram.length):
-        slab.words[at + word] = 0
+        WORDS[AT + word] = 0
     for value in values:
-        count_value(slab.core, at, value)
-    return distribution.read(slab.words, at)
+        count_value(SEGMENT, AT, value)
+    return distribution.read(WORDS, AT)
 
 
 def exact(values: list[int], percent: float) -> int:
@@ -58,13 +53,7 @@ def test_a_bucket_is_at_most_an_eighth_as_wide_as_its_least_value() -> None:
 
 @given(VALUES, st.sampled_from([0, 1, 50, 90, 99, 99.9, 100]))
 def test_a_percentile_is_within_the_width_of_a_bucket(values: list[int], percent: float) -> None:
-    with_slab = attach(f"test{os.getpid()}-percentiles", GEOMETRY)
-    try:
-        found = counted(with_slab, values)
-    finally:
-        detach(with_slab)
-    true = exact(values, percent)
-
+    found, true = counted(values), exact(values, percent)
     assert found.count == len(values)
     assert found.total == sum(values)
     assert found.largest == max(values)
@@ -74,54 +63,43 @@ def test_a_percentile_is_within_the_width_of_a_bucket(values: list[int], percent
 @given(VALUES, st.sampled_from((1, 40)), st.integers(0, 20))
 def test_some_of_many_values_stand_for_all(values: list[int], often: int, more: int) -> None:
     values = values * often
-    slab = attach(f"test{os.getpid()}-many", GEOMETRY)
-    try:
-        step = max(64, len(values) // 32)
-        stands_for = [value + more for value in values[::step] for _ in range(step)][: len(values)]
-        one_by_one = counted(slab, stands_for)
-        counted(slab, [])
-        strided = np.repeat(np.array(values, np.int64), 2)[::2]
-        count_sample(slab.core, AT, strided, more)
-        at_once = distribution.read(slab.words, AT)
-    finally:
-        detach(slab)
-
+    step = max(64, len(values) // 32)
+    one_by_one = counted([value + more for value in values[::step] for _ in range(step)][: len(values)])
+    counted([])
+    count_sample(SEGMENT, AT, np.repeat(np.array(values, np.int64), 2)[::2], more)
+    at_once = distribution.read(WORDS, AT)
     assert at_once == one_by_one
     assert at_once.count == len(values)
 
 
-def test_equal_values_of_stride_0_count(slab: Slab) -> None:
-    count_sample(slab.core, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
+def test_equal_values_of_stride_0_count() -> None:
+    counted([])
+    count_sample(SEGMENT, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
+    counts = tuple(1000 if bucket == bucket_of(105) else 0 for bucket in range(HISTOGRAM_BUCKETS))
+    assert distribution.read(WORDS, AT) == Distribution(counts, 105_000, 105)
 
-    assert distribution.read(slab.words, AT) == Distribution(
-        tuple(1000 if bucket == bucket_of(105) else 0 for bucket in range(HISTOGRAM_BUCKETS)), 105_000, 105
-    )
 
-
-def test_distributions_can_be_added_and_subtracted(slab: Slab) -> None:
-    one, both = counted(slab, [1, 2, 300]), counted(slab, [1, 2, 300, 4, 50_000])
-
-    assert one + counted(slab, [4, 50_000]) == both
+def test_distributions_can_be_added_and_subtracted() -> None:
+    one, both = counted([1, 2, 300]), counted([1, 2, 300, 4, 50_000])
+    assert one + counted([4, 50_000]) == both
     assert (both - one).count == 2
     assert (both - one).percentile(100) == 50_000
     assert [bucket for bucket, each in enumerate((both - one).counts) if each] == [bucket_of(4), bucket_of(50_000)]
     assert Distribution().percentile(99) == Distribution().mean == 0
 
 
-def test_values_beyond_the_last_bucket_count_there(slab: Slab) -> None:
-    found = counted(slab, [LARGEST + 1, 1 << 50])
-
+def test_values_beyond_the_last_bucket_count_there() -> None:
+    found = counted([LARGEST + 1, 1 << 50])
     assert found.counts[-1] == 2
     assert found.percentile(50) == found.percentile(100) == 1 << 50
 
 
 @pytest.mark.parametrize("word", [Histogram.TOTAL, Histogram.LARGEST, Histogram.BUCKETS + 7])
-def test_a_damaged_word_fails_no_call(slab: Slab, word: int) -> None:
-    slab.words[AT + word] = (1 << 64) - 1
-    count_value(slab.core, AT, 7)
-    count_sample(slab.core, AT, np.array([7, 8]), 0)
-
-    assert distribution.read(slab.words, AT).count >= 0
+def test_a_damaged_word_fails_no_call(word: int) -> None:
+    WORDS[AT + word] = (1 << 64) - 1
+    count_value(SEGMENT, AT, 7)
+    count_sample(SEGMENT, AT, np.array([7, 8]), 0)
+    assert distribution.read(WORDS, AT).count >= 0
 
 
 def _count_until_killed(link: Connection, name: str, values: list[int]) -> None:
@@ -132,11 +110,15 @@ def _count_until_killed(link: Connection, name: str, values: list[int]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.fixture
+def geometry() -> Geometry:
+    return GEOMETRY
+
+
 def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> None:
     """More processes than the table has entries, one after the other: each takes the entry of a dead one."""
-    values = [[number * 1000 + each for each in range(100)] for number in range(8)]
+    values = [[number * 1000 + each for each in range(100)] for number in range(5)]
     for each in values:
         assert start(_count_until_killed, slab.name, each).join() == -signal.SIGKILL
-
     places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
-    assert distribution.read_all(slab.words, places) == counted(slab, [value for each in values for value in each])
+    assert distribution.read_all(slab.words, places) == counted([value for each in values for value in each])

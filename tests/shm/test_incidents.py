@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import Start
+from slab_helpers import deaths_at_stores
 
 from shmaccum._core import INCIDENTS, Geometry, Incident, Partition, Super
 from shmaccum.errors import (
@@ -23,13 +22,6 @@ from shmaccum.errors import (
 from shmaccum.shm.incidents import IncidentInfo, Incidents, incidents, sender_log
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
-
-GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
-
-
-@pytest.fixture
-def geometry() -> Geometry:
-    return GEOMETRY
 
 
 @pytest.fixture
@@ -49,115 +41,70 @@ def find(noted: Incidents, number: int) -> IncidentInfo:
 
 def test_an_incident_is_found_by_its_number(slab: Slab, noted: Incidents) -> None:
     number = noted.note(PolicyViolationError, "broker 1 says: not on Sundays")
-
     found = find(Incidents(slab), number)
     assert (found.error, found.text) == (PolicyViolationError, "broker 1 says: not on Sundays")
     assert found.first_ms == found.last_ms
     assert not found.lasts
-
-
-def test_there_is_no_incident_0(noted: Incidents) -> None:
-    assert noted.find(0) is None
+    assert noted.find(0) is None, "there is no incident 0"
 
 
 def test_equal_text_is_one_incident(slab: Slab, noted: Incidents) -> None:
     numbers = {noted.note(NetworkError, "refused") for _ in range(1000)}
     other = noted.note(KafkaStorageError, "refused")
-
     assert len(numbers) == 1
     assert other not in numbers
-    assert len(incidents(slab.words, GEOMETRY)) == 2
+    assert len(incidents(slab.words, slab.geometry)) == 2
 
 
 def test_the_newest_incidents_are_kept(slab: Slab, noted: Incidents) -> None:
     numbers = [noted.note(NetworkError, f"error {number}") for number in range(3 * INCIDENTS)]
-
     found = [noted.find(number) for number in numbers]
     assert found[: 2 * INCIDENTS] == [None] * 2 * INCIDENTS
     assert [each.text for each in found[2 * INCIDENTS :] if each is not None] == [
         f"error {number}" for number in range(2 * INCIDENTS, 3 * INCIDENTS)
     ]
-    assert incidents(slab.words, GEOMETRY)[0].text == f"error {3 * INCIDENTS - 1}"
+    assert incidents(slab.words, slab.geometry)[0].text == f"error {3 * INCIDENTS - 1}"
+    again = noted.note(NetworkError, "error 0")
+    assert again > numbers[-1]
+    assert find(noted, again).text == "error 0", "an overwritten one is noted again"
 
 
-def test_an_overwritten_incident_is_noted_again(noted: Incidents) -> None:
-    first = noted.note(NetworkError, "refused")
-    for number in range(INCIDENTS):
-        noted.note(NetworkError, f"error {number}")
-    again = noted.note(NetworkError, "refused")
-
-    assert again != first
-    assert noted.find(first) is None
-    assert find(noted, again).text == "refused"
-
-
-def test_an_incident_lasts_until_its_end(noted: Incidents) -> None:
-    number = noted.note(NetworkError, "refused", lasts=True, since_ms=1000)
-    noted.note(PolicyViolationError, "not on Sundays")
-
+def test_an_incident_lasts_until_its_end_or_the_next_sender(slab: Slab, noted: Incidents) -> None:
+    numbers = [noted.note(NetworkError, text, lasts=True, since_ms=1000) for text in ("unreachable", "refused")]
+    last = noted.note(PolicyViolationError, "no\x1b[31m\nINFO all is well\u202e")
     current = noted.current()
     assert current is not None
     assert (current.text, current.first_ms, current.lasts) == ("refused", 1000, True)
-    noted.end(number)
-    found = find(noted, number)
-    assert not found.lasts
-
-
-def test_a_new_sender_ends_lasting_incidents(slab: Slab, noted: Incidents) -> None:
-    number = noted.note(NetworkError, "refused", lasts=True)
+    noted.end(numbers[1])
+    assert [find(noted, number).lasts for number in numbers] == [True, False]
     successor = Incidents(slab)
     successor.begin()
-
-    found = find(successor, number)
-    assert not found.lasts
-    assert successor.note(NetworkError, "another") > number
-
-
-def test_an_old_incident_is_not_current(slab: Slab, noted: Incidents) -> None:
-    number = noted.note(NetworkError, "refused")
-    slab.words[GEOMETRY.incident(number) + Incident.LAST_MS] -= 3_600_000
-
-    assert noted.current() is None
+    assert not find(successor, numbers[0]).lasts
+    assert successor.note(NetworkError, "another") > last
+    assert find(noted, last).text == r"no\x1b[31m\nINFO all is well\u202e", "escapes do not reach a terminal"
+    for number in (*numbers, last, last + 1):
+        slab.words[slab.geometry.incident(number) + Incident.LAST_MS] -= 3_600_000
+    assert noted.current() is None, "they are old"
     assert slab.trouble() == ""
 
 
-def die_over_an_incident(link: Connection, name: str, stores: int) -> None:
-    """Note an incident, and be killed after a number of stores."""
-    slab = attach(name, GEOMETRY)
-    noted = Incidents(slab)
-
-    class Words:
-        left = stores
-
-        def __getitem__(self, index: int) -> int:
-            return int(slab.words[index])
-
-        def __setitem__(self, index: int, value: int) -> None:
-            if not self.left:
-                signal.raise_signal(signal.SIGKILL)
-            self.left -= 1
-            slab.words[index] = value
-
-    noted._words = Words()
-    for number in range(INCIDENTS):
-        noted.note(NetworkError, f"another text, {number}")
-    link.send("survived")
-
-
-@pytest.mark.parametrize("stores", range(10))
-def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents, start: Start, stores: int) -> None:
+def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents) -> None:
     """Only the incident that it was writing is missing; the next sender continues."""
     for number in range(INCIDENTS):
         noted.note(KafkaStorageError, f"text {number}")
-    child = start(die_over_an_incident, slab.name, stores)
-    assert child.join() == -signal.SIGKILL
-    found = incidents(slab.words, GEOMETRY)
-    assert len(found) >= INCIDENTS - 1
-    assert all(each.error is KafkaStorageError and each.text.startswith("text ") for each in found)
-    successor = Incidents(slab)
-    successor.begin()
-    number = successor.note(NetworkError, "next")
-    assert find(successor, number).text == "next"
+
+    def note_another(words: Any) -> None:
+        noted._words = words
+        noted.note(NetworkError, "another text")
+
+    for _ in deaths_at_stores(slab, note_another):
+        found = incidents(slab.words, slab.geometry)
+        assert len(found) >= INCIDENTS - 1
+        assert all(each.error is KafkaStorageError and each.text.startswith("text ") for each in found)
+        successor = Incidents(slab)
+        successor.begin()
+        number = successor.note(NetworkError, "next")
+        assert find(successor, number).text == "next"
 
 
 @pytest.mark.parametrize(
@@ -167,34 +114,26 @@ def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents, error: type[
     number = noted.note(error, "disk full", partition=2)
     successor = Incidents(slab)
     successor.begin()
-
     assert successor.note(error, "disk full", node=-1) == number
     found = find(successor, number)
     assert (found.count, found.partition, found.node) == (2, None, -1)
     assert successor.note_of_partition(error, "disk full", 3) == number
     assert (find(successor, number).count, find(successor, number).partition) == (3, 3)
-    assert slab.words[GEOMETRY.partition(3) + Partition.ERROR] == number
-
-
-def test_escapes_do_not_reach_a_terminal(noted: Incidents) -> None:
-    number = noted.note(PolicyViolationError, "no\x1b[31m\nINFO all is well\u202e")
-
-    found = find(noted, number)
-    assert found.text == r"no\x1b[31m\nINFO all is well\u202e"
+    assert slab.words[slab.geometry.partition(3) + Partition.ERROR] == number
 
 
 @given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 2**64 - 1)), min_size=1))
 def test_a_damaged_incident_is_not_shown_or_harmless(changes: list[tuple[int, int]]) -> None:
-    slab = attach(f"test{os.getpid()}-damaged", GEOMETRY)
+    slab = attach(f"test{os.getpid()}-damaged", Geometry(64, 8, 4, 4, 4))
     try:
         noted = Incidents(slab)
         number = noted.note(NetworkError, "refused", lasts=True)
         for word, value in changes:
-            slab.words[GEOMETRY.incident(number) + word] = value
-        for each in incidents(slab.words, GEOMETRY):
+            slab.words[slab.geometry.incident(number) + word] = value
+        for each in incidents(slab.words, slab.geometry):
             assert str(each).isprintable()
         assert slab.trouble().isprintable()
-        sender_log(slab.words, GEOMETRY)
+        sender_log(slab.words, slab.geometry)
     finally:
         detach(slab)
 
@@ -202,8 +141,9 @@ def test_a_damaged_incident_is_not_shown_or_harmless(changes: list[tuple[int, in
 def test_the_place_of_the_senders_log_is_readable(slab: Slab, noted: Incidents) -> None:
     assert noted.log() == ""
     noted.note_log("/var/log/sender.log")
-    noted.note(NetworkError, "refused")
+    noted.note(BufferExhaustedError, "")
     assert Incidents(slab).log() == "/var/log/sender.log"
+    assert slab.trouble().startswith("; last error: BufferExhaustedError: No memory became free")
 
 
 def test_the_first_accepted_connection_is_kept(slab: Slab, noted: Incidents) -> None:
@@ -213,8 +153,3 @@ def test_the_first_accepted_connection_is_kept(slab: Slab, noted: Incidents) -> 
     noted.let_in()
     assert Incidents(slab).has_been_let_in
     assert slab.words[Super.LET_IN_MS] == first
-
-
-def test_trouble_names_the_last_error(slab: Slab, noted: Incidents) -> None:
-    noted.note(BufferExhaustedError, "")
-    assert slab.trouble().startswith("; last error: BufferExhaustedError: No memory became free")

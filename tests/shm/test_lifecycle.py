@@ -17,7 +17,7 @@ from processes import Start, finish, in_threads
 from slab_helpers import leave_records, stay, whats_there
 
 from shmaccum._core import Geometry, Slot, Super
-from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError, SlabPermissionError
+from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import attach, detach
@@ -38,9 +38,7 @@ def test_a_new_slab_is_empty(slab: Slab) -> None:
 
 def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
     children = [start(stay, slab_name, geometry) for _ in range(6)]
-
     assert len({child.hear() for child in children}) == 1
-
     finish(*children)
     assert whats_there(slab_name) == []
 
@@ -48,69 +46,38 @@ def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometr
 def test_a_missing_slab_is_created_only_with_a_geometry(slab_name: str) -> None:
     with pytest.raises(SlabNotFoundError, match=slab_name):
         attach(slab_name)
-
     assert whats_there(slab_name) == []
 
 
-def test_a_slab_is_opened_without_knowing_its_settings(slab: Slab, start: Start) -> None:
-    child = start(stay, slab.name)
-
-    assert child.hear() == slab.words[Super.CREATED_MS]
-    child.finish()
-
-
-def test_settings_that_differ_from_this_process_are_refused(slab: Slab) -> None:
-    with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
-        attach(slab.name, Geometry(64, 16))
-    with pytest.raises(SlabAbiError, match="other settings"):
-        attach(slab.name, slab.geometry, digest=1 << 32)
-    with pytest.raises(SlabAbiError, match=r"other passwords or keys; if they were changed, .* shmaccum\.name"):
-        attach(slab.name, slab.geometry, digest=1)
-
-    assert slab.users == 1
-
-
-def test_settings_that_differ_from_other_processes_are_refused(
-    slab_name: str, geometry: Geometry, start: Start
-) -> None:
+@pytest.mark.parametrize("creator", ["this process", "another"])
+def test_a_slab_of_other_settings_is_refused(slab_name: str, geometry: Geometry, start: Start, creator: str) -> None:
+    slab = attach(slab_name, geometry) if creator == "this process" else None
     child = start(stay, slab_name, geometry).ready()
-
+    before = whats_there(slab_name)
     with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
         attach(slab_name, Geometry(64, 16))
     with pytest.raises(SlabAbiError, match="other settings"):
         attach(slab_name, geometry, digest=1 << 32)
-
-    assert len(whats_there(slab_name)) == 5  # all but a wakeup of ours
+    with pytest.raises(SlabAbiError, match=r"other passwords or keys; if they were changed, .* shmaccum\.name"):
+        attach(slab_name, geometry, digest=1)
+    assert whats_there(slab_name) == before
     child.finish()
-    assert whats_there(slab_name) == []
-
-
-def test_a_process_has_one_slab_however_often_it_attaches(slab: Slab) -> None:
-    again = attach(slab.name, slab.geometry)
-
-    assert again is slab
-    assert len(list(slab.processes.in_use())) == 1
-    detach(again)
-    assert slab.words[Super.READY] == 1
-    assert slab.me >= 0
-
-
-def test_concurrent_threads_share_one_slab(slab_name: str, geometry: Geometry) -> None:
-    slabs: list[Slab] = []
-    with in_threads(*[lambda: slabs.append(attach(slab_name, geometry))] * 8):
-        pass
-
-    assert len(slabs) == 8
-    assert len(set(map(id, slabs))) == 1
-    for slab in slabs:
+    if slab is not None:
+        assert slab.users == 1
         detach(slab)
     assert whats_there(slab_name) == []
 
 
-def test_a_creator_without_room_leaves_nothing(slab_name: str) -> None:
-    with pytest.raises(SlabMemoryError):
-        attach(slab_name, Geometry(1 << 30, 1 << 16))
-
+def test_threads_share_one_slab_until_each_has_detached(slab_name: str, geometry: Geometry) -> None:
+    slabs: list[Slab] = []
+    with in_threads(*[lambda: slabs.append(attach(slab_name, geometry))] * 8):
+        pass
+    assert len(slabs) == 8
+    assert len(set(map(id, slabs))) == 1
+    assert list(slabs[0].processes.in_use()) == [slabs[0].me]
+    for slab in slabs:
+        assert slab.words[Super.READY] == 1
+        detach(slab)
     assert whats_there(slab_name) == []
 
 
@@ -120,7 +87,6 @@ def test_a_failed_creator_leaves_nothing(slab_name: str, geometry: Geometry, mon
     private = names.PrivateNames(slab_name, token.tobytes())
     in_the_way = Path(names.semaphore_path(private.pool_semaphore()))
     in_the_way.mkdir()
-
     try:
         with pytest.raises(SlabPermissionError, match=re.escape(in_the_way.name)):
             attach(slab_name, geometry)
@@ -137,32 +103,17 @@ def test_a_failed_creator_leaves_nothing(slab_name: str, geometry: Geometry, mon
 
 def test_the_last_process_to_leave_removes_everything(slab_name: str, geometry: Geometry, start: Start) -> None:
     slab = attach(slab_name, geometry)
-    children = [start(stay, slab_name) for _ in range(2)]
-    for child in children:
-        child.hear()
-
-    children[0].finish()
+    first, last = (start(stay, slab_name).ready(slab.words[Super.CREATED_MS]) for _ in range(2))
+    first.finish()
     detach(slab)
     assert len(whats_there(slab_name)) == 7
-
-    children[1].finish()
-    assert whats_there(slab_name) == []
-
-
-def test_a_dead_process_does_not_count_as_a_user(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(stay, slab_name, geometry).ready()
-    slab = attach(slab_name, geometry)
-    child.kill()
-
-    detach(slab)
-
+    last.finish()
     assert whats_there(slab_name) == []
 
 
 def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
     start(leave_records, slab_name, geometry).result()
     assert whats_there(slab_name)
-
     slab = attach(slab_name, geometry)
     assert slab.undelivered() == (1, 3)
     slab.words[geometry.header(0) + Slot.STATE] = SlotState.FREE
@@ -179,14 +130,11 @@ def remove_and_die(link: Connection, name: str, count: int) -> None:
 
 
 def test_death_during_removal_does_not_prevent_an_attach(slab_name: str, geometry: Geometry, start: Start) -> None:
-    detach(attach(slab_name, geometry))
-    for removed in range(24):
-        child = start(stay, slab_name, geometry).ready()
-        child.kill()
+    """Nor does the dead user whose slab it was."""
+    for removed in range(6):  # of five files
+        start(stay, slab_name, geometry).ready().kill()
         assert start(remove_and_die, slab_name, removed).join() == -signal.SIGKILL
-
         slab = attach(slab_name, geometry)
-
         with held(slab.tables_lock):
             assert len(whats_there(slab_name)) == 5
         detach(slab)
@@ -206,12 +154,7 @@ def come_and_go(link: Connection, name: str, geometry: Geometry, turns: int) -> 
 def test_concurrent_attach_and_detach_create_and_remove_the_slab(
     slab_name: str, geometry: Geometry, start: Start
 ) -> None:
-    children = [start(come_and_go, slab_name, geometry, 60) for _ in range(4)]
-    for child in children:
-        child.hear()
-
-    finish(*children)
-
+    finish(*[start(come_and_go, slab_name, geometry, 30).ready() for _ in range(4)])
     assert whats_there(slab_name) == []
 
 
@@ -220,25 +163,19 @@ def test_concurrent_attach_and_detach_create_and_remove_the_slab(
 
 def use_inherited(link: Connection, slab: Slab) -> int:
     with held(slab.pool_lock):
-        return slab.processes.me
+        return slab.me
 
 
 def leave_inherited(link: Connection, slab: Slab) -> None:
     detach(slab)
 
 
-def test_a_forked_child_takes_an_entry_at_its_first_lock(slab: Slab, start: Start) -> None:
-    child = start(use_inherited, slab, how="fork")
-
-    assert child.result() not in (-1, slab.me)
-
-
 @pytest.mark.parametrize("function", [use_inherited, leave_inherited])
 def test_a_forked_childs_exit_does_not_harm_the_parent(
-    slab: Slab, start: Start, function: Callable[..., object]
+    slab: Slab, start: Start, function: Callable[..., int | None]
 ) -> None:
-    start(function, slab, how="fork").result()
-
+    """The child takes an entry of its own at its first lock."""
+    assert start(function, slab, how="fork").result() not in (-1, slab.me)
     assert len(whats_there(slab.name)) >= 5
     with held(slab.pool_lock):
         assert slab.locks[0].owner() == slab.me
@@ -279,33 +216,23 @@ def wait_and_use(link: Connection, slab: Slab) -> str:
         return str(error)
 
 
-def test_a_forked_child_finds_that_its_slab_has_been_removed(slab_name: str, geometry: Geometry, start: Start) -> None:
-    slab = attach(slab_name, geometry)
-    child = start(wait_and_use, slab, how="fork").ready()
-    detach(slab)
-    assert whats_there(slab_name) == []
-
-    assert "was removed" in child.finish()
-    assert whats_there(slab_name) == []
-
-
 def wait_and_leave(link: Connection, slab: Slab) -> None:
     link.send("forked")
     link.recv()
     detach(slab)
 
 
-def test_a_forked_child_does_not_remove_the_next_slab_of_that_name(
-    slab_name: str, geometry: Geometry, start: Start
+@pytest.mark.parametrize(("function", "said"), [(wait_and_use, "was removed"), (wait_and_leave, "None")])
+def test_a_forked_child_leaves_the_next_slab_of_that_name_alone(
+    slab_name: str, geometry: Geometry, start: Start, function: Callable[..., str | None], said: str
 ) -> None:
     first = attach(slab_name, geometry)
-    child = start(wait_and_leave, first, how="fork").ready()
+    child = start(function, first, how="fork").ready()
     detach(first)
+    assert whats_there(slab_name) == []
     second = attach(slab_name, geometry)
     there = whats_there(slab_name)
-
-    child.finish()
-
+    assert said in str(child.finish())
     assert whats_there(slab_name) == there
     detach(second)
 

@@ -88,12 +88,9 @@ def test_a_holder_that_released_and_left_loses_no_lock_to_the_next(
     assert takeovers(slab) == 0
 
 
-def test_the_own_ticket_is_never_dead(slab: Slab) -> None:
+def test_the_own_ticket_is_never_dead_but_that_of_an_earlier_process_of_the_entry(slab: Slab) -> None:
     """The kernel says of a byte that the asking process holds that nobody does."""
     assert not slab.processes.is_dead(slab.processes.ticket)
-
-
-def test_an_earlier_process_of_the_own_entry_is_dead(slab: Slab) -> None:
     assert slab.processes.is_dead(slab.processes.ticket - (1 << 16))
 
 
@@ -105,22 +102,10 @@ def test_an_entry_whose_process_dies_with_a_lock_is_not_freed(
     with slab.lock_file.lifecycle():
         slab.processes.free_dead(entry)
     assert entry in slab.processes.in_use()
-
     slab.reap_dead()
-
     assert entry not in slab.processes.in_use()
     assert takeovers(slab) == 1
     assert owner_word(slab) == 0
-
-
-def test_the_entry_of_a_dead_holder_is_not_given_away(slab: Slab, start: Start) -> None:
-    """A process stopped with the byte, before the new incarnation, would make the dead holder look alive."""
-    child, entry = holding(start, slab)
-    child.kill()
-    assert entry not in list(slab.processes._places())
-    with held(slab.locks[NUMBER], 10):
-        assert slab.locks[NUMBER].owner() == slab.me
-    assert entry in list(slab.processes._places())
 
 
 def test_a_dead_process_that_released_its_lock_frees_its_entry(slab: Slab, start: Start) -> None:

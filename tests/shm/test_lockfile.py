@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from faults import is_stopped
 from processes import Start, in_threads, wait_until
+from slab_helpers import holder_of
 
 from shmaccum.errors import SlabError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import lockfile, names
@@ -38,65 +39,40 @@ def hold(link: Connection, name: str, byte: int) -> None:
         link.send("unlocked")
 
 
-def look(link: Connection, name: str, byte: int) -> int:
-    return LockFile.open(name, create=False).holder(byte)
-
-
 @pytest.mark.parametrize("byte", BYTES)
 def test_a_byte_excludes_other_processes_and_names_its_holder(lock_file: LockFile, start: Start, byte: int) -> None:
-    child = start(hold, lock_file.name, byte)
-    assert child.hear() is True
-
+    """Until its holder unlocks it, or dies."""
+    child = start(hold, lock_file.name, byte).ready(True)
     assert lock_file.holder(byte) == child.pid
     assert lock_file.try_lock(byte) is False
     assert [lock_file.holder(other) for other in BYTES if other != byte] == [0] * (len(BYTES) - 1)
-
-    child.tell("unlock")
-    child.hear()
+    if byte == PROCESS:
+        child.kill()
+    else:
+        child.tell("unlock")
+        child.hear()
     assert lock_file.holder(byte) == 0
     assert lock_file.try_lock(byte) is True
-
-
-def test_holder_returns_only_other_processes(lock_file: LockFile, start: Start) -> None:
-    assert lock_file.try_lock(SENDER)
-    assert lock_file.try_lock(SENDER)
-
-    assert lock_file.holder(SENDER) == 0
-    assert start(look, lock_file.name, SENDER).result() == os.getpid()
-
-
-def test_death_releases_bytes(lock_file: LockFile, start: Start) -> None:
-    child = start(hold, lock_file.name, PROCESS).ready()
-
-    child.kill()
-
-    assert lock_file.holder(PROCESS) == 0
-    assert lock_file.try_lock(PROCESS)
+    assert lock_file.try_lock(byte) is True, "it has it already"
+    assert lock_file.holder(byte) == 0, "of other processes"
+    assert start(holder_of, lock_file.name, byte).result() == os.getpid()
 
 
 def holds_nothing(link: Connection, lock_file: LockFile, byte: int) -> tuple[int, bool]:
     return lock_file.holder(byte), lock_file.try_lock(byte)
 
 
-def test_a_forked_child_does_not_inherit_bytes(lock_file: LockFile, start: Start) -> None:
+def test_a_forked_child_does_not_inherit_bytes_and_its_exit_keeps_its_parents(
+    lock_file: LockFile, start: Start
+) -> None:
     lock_file.try_lock(PROCESS)
-
-    child = start(holds_nothing, lock_file, PROCESS, how="fork")
-
-    assert child.result() == (os.getpid(), False)
-
-
-def test_a_forked_childs_exit_keeps_the_parents_bytes(lock_file: LockFile, start: Start) -> None:
-    lock_file.try_lock(PROCESS)
-
-    start(holds_nothing, lock_file, SENDER, how="fork").result()
-
-    assert start(look, lock_file.name, PROCESS).result() == os.getpid()
+    assert start(holds_nothing, lock_file, PROCESS, how="fork").result() == (os.getpid(), False)
+    assert start(holds_nothing, lock_file, SENDER, how="fork").result() == (0, True)
+    assert start(holder_of, lock_file.name, PROCESS).result() == os.getpid()
 
 
 def test_any_of_a_range_of_bytes_is_found(lock_file: LockFile, start: Start) -> None:
     child = start(hold, lock_file.name, PROCESS + 700).ready()
-
     assert lock_file.holder(PROCESS, length=700) == 0
     assert lock_file.holder(PROCESS, length=701) == child.pid
     assert lock_file.holder(PROCESS, length=0) == child.pid
@@ -117,11 +93,8 @@ def add_up(link: Connection, name: str, path: str, turns: int) -> None:
 def test_one_process_at_a_time_has_the_lifecycle_byte(lock_file: LockFile, tmp_path: Path, start: Start) -> None:
     total = tmp_path / "total"
     total.write_text("0")
-
-    children = [start(add_up, lock_file.name, str(total), 30) for _ in range(3)]
-    for child in children:
+    for child in [start(add_up, lock_file.name, str(total), 30) for _ in range(3)]:
         child.result()
-
     assert total.read_text() == "90"
 
 
@@ -139,7 +112,6 @@ def test_one_thread_at_a_time_has_the_lifecycle_byte(lock_file: LockFile) -> Non
 
     with in_threads(*(partial(come_and_go, number) for number in range(4))):
         pass
-
     assert len(most) == 200
     assert max(most) == 1
 
@@ -147,9 +119,8 @@ def test_one_thread_at_a_time_has_the_lifecycle_byte(lock_file: LockFile) -> Non
 def test_one_process_starts_the_sender(lock_file: LockFile, start: Start) -> None:
     with lock_file.try_start() as mine, lock_file.try_start() as mine_too:
         assert (mine, mine_too) == (True, False)
-        assert start(look, lock_file.name, START).result() == os.getpid()
-    assert start(look, lock_file.name, START).result() == 0
-
+        assert start(holder_of, lock_file.name, START).result() == os.getpid()
+    assert start(holder_of, lock_file.name, START).result() == 0
     child = start(hold, lock_file.name, START).ready()
     with lock_file.try_start() as mine:
         assert mine is False
@@ -166,8 +137,8 @@ def test_a_stopped_process_keeps_no_other_from_starting_the_sender(lock_file: Lo
         wait_until(partial(is_stopped, child.pid))
     with lock_file.try_start() as mine:
         assert mine is True
-        assert start(look, lock_file.name, START + 2).result() == os.getpid()
-    assert start(look, lock_file.name, START + 2).result() == 0
+        assert start(holder_of, lock_file.name, START + 2).result() == os.getpid()
+    assert start(holder_of, lock_file.name, START + 2).result() == 0
     assert lock_file.holder(START) == stopped[0].pid
     stopped[0].signal(signal.SIGCONT)
     wait_until(lambda: not is_stopped(stopped[0].pid))
@@ -181,17 +152,14 @@ def test_a_stopped_process_keeps_no_other_from_starting_the_sender(lock_file: Lo
 def test_a_missing_lock_file_is_created_only_on_demand(slab_name: str) -> None:
     with pytest.raises(SlabNotFoundError, match=slab_name):
         LockFile.open(slab_name, create=False)
-
     assert not os.path.exists(names.lock_path(slab_name))
 
 
 def test_a_removed_file_is_no_longer_current(slab_name: str) -> None:
     first = LockFile.open(slab_name, create=True)
     assert first.is_current()
-
     os.unlink(names.lock_path(slab_name))
     assert not first.is_current()
-
     second = LockFile.open(slab_name, create=True)
     assert (first.is_current(), second.is_current()) == (False, True)
     first.close()
@@ -199,31 +167,20 @@ def test_a_removed_file_is_no_longer_current(slab_name: str) -> None:
     os.unlink(names.lock_path(slab_name))
 
 
-def test_a_lock_file_open_to_other_users_is_refused(slab_name: str) -> None:
-    path = Path(names.lock_path(slab_name))
-    path.touch()
-    path.chmod(0o644)
-
-    with pytest.raises(SlabPermissionError, match="mode 0600"):
-        LockFile.open(slab_name, create=True)
-
-    path.unlink()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_another_users_file_is_refused(slab_name: str) -> None:
+@pytest.mark.parametrize("what", ["mode", "owner"])
+def test_a_lock_file_that_other_users_can_open_is_refused(slab_name: str, what: str) -> None:
     path = Path(names.lock_path(slab_name))
     path.touch(0o600)
-    os.chown(path, 1, -1)
-
-    with pytest.raises(SlabPermissionError, match=r"another user's|user id 1"):
+    if what == "mode":
+        path.chmod(0o644)
+    elif os.geteuid() == 0:
+        os.chown(path, 1, -1)
+    else:
+        path.unlink()
+        pytest.skip("only root can give a file to another user")
+    with pytest.raises(SlabPermissionError, match="mode 0600" if what == "mode" else "another user's|user id 1"):
         LockFile.open(slab_name, create=True)
-
     path.unlink()
-
-
-def test_a_file_is_made_for_its_owner_alone(lock_file: LockFile) -> None:
-    assert os.stat(names.lock_path(lock_file.name)).st_mode & 0o777 == 0o600
 
 
 def test_a_closed_lock_file_is_reopened_once_a_descriptor_is_free(
@@ -238,7 +195,6 @@ def test_a_closed_lock_file_is_reopened_once_a_descriptor_is_free(
         context.setattr(lockfile, "open_own", none_left)
         with pytest.raises(SlabError, match="ulimit -n"):
             lock_file.holder(PROCESS)
-
     assert lock_file.try_lock(PROCESS)
 
 
@@ -246,10 +202,8 @@ def test_a_reused_descriptor_number_is_not_touched(lock_file: LockFile, tmp_path
     number = lock_file.make_sure()
     with (tmp_path / "file").open("w+b") as file:
         os.dup2(file.fileno(), number)
-
         assert lock_file.try_lock(PROCESS)
         lock_file.unlock(PROCESS)
         lock_file.close()
-
         assert os.path.samestat(os.fstat(number), os.fstat(file.fileno()))
         os.close(number)

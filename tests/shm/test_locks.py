@@ -13,8 +13,8 @@ import time
 from multiprocessing.connection import Connection
 
 import pytest
-from faults import InterruptAt, is_stopped, stop
-from processes import PATIENCE_S, Child, Start, finish, in_threads, wait_until
+from faults import InterruptAt
+from processes import PATIENCE_S, Child, Start, finish, in_threads
 from slab_helpers import NUMBER, scratch, take, takeovers
 
 from shmaccum._core import Lock, Super
@@ -30,27 +30,6 @@ def owners(slab: Slab) -> list[int]:
 
 
 # --- one at a time --------------------------------------------------------------------------------
-
-
-def test_a_lock_names_its_holder_until_the_release(slab: Slab) -> None:
-    lock = slab.locks[NUMBER]
-
-    with held(lock):
-        assert lock.owner() == slab.me
-        assert owners(slab)[NUMBER] == slab.processes.ticket
-
-    assert lock.owner() == -1
-    assert not any(owners(slab))
-
-
-def test_locks_are_independent_of_each_other(slab: Slab, start: Start) -> None:
-    child = start(hold, slab.name, NUMBER).ready()
-
-    for number in range(len(slab.locks)):
-        if number != NUMBER:
-            take(slab, 0.5, number)
-
-    child.finish()
 
 
 def add_up(link: Connection, name: str, turns: int) -> None:
@@ -71,22 +50,11 @@ def add_turns(slab: Slab, turns: int) -> None:
             words[total] = before + 1
 
 
-def test_processes_exclude_each_other(slab: Slab, start: Start) -> None:
-    children = [start(add_up, slab.name, 5000) for _ in range(4)]
-    for child in children:
-        child.hear()
-    finish(*children)
-
-    assert slab.words[scratch(slab)] == 20_000
-    assert takeovers(slab) == 0
-
-
 def test_threads_and_processes_exclude_each_other(slab: Slab, start: Start) -> None:
-    child = start(add_up, slab.name, 2000).ready()
+    children = [start(add_up, slab.name, 2000).ready() for _ in range(2)]
     with in_threads(*[lambda: add_turns(slab, 1000)] * 3):
-        child.finish()
-
-    assert slab.words[scratch(slab)] == 5000
+        finish(*children)
+    assert slab.words[scratch(slab)] == 7000
     assert takeovers(slab) == 0
 
 
@@ -109,26 +77,24 @@ def holding(start: Start, slab: Slab) -> Child:
 
 def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
     child = holding(start, slab)
-
     with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it"):
         take(slab, 0.3)
-
+    for lock in slab.locks:
+        if lock.number != NUMBER:
+            take(slab, 0.5, lock.number)
     child.tell()
     take(slab)
-    child.hear()
+    assert child.hear() == "left"
     child.result()
     assert takeovers(slab) == 0
 
 
-@pytest.mark.parametrize("garbage", [(1 << 64) - 1, 0xFFFE, 1 << 16, 1, 1 << 40])
-def test_an_owner_word_that_names_no_process_is_a_dead_holders(slab: Slab, garbage: int) -> None:
+def test_an_owner_word_that_names_no_process_is_a_dead_holders(slab: Slab) -> None:
     """Damage: no living process has such a ticket, so the lock is taken over, and rebuilt."""
-    slab.words[slab.geometry.lock(NUMBER) + Lock.OWNER] = garbage
-
-    take(slab, 10)
-
-    assert slab.words[Super.REBUILDS] == 1
-    assert takeovers(slab) == 1
+    for times, garbage in enumerate(((1 << 64) - 1, 0xFFFE, 1 << 16, 1, 1 << 40), 1):
+        slab.words[slab.geometry.lock(NUMBER) + Lock.OWNER] = garbage
+        take(slab, 10)
+        assert slab.words[Super.REBUILDS] == takeovers(slab) == times
 
 
 def fork_in_c(link: Connection, name: str) -> None:
@@ -151,35 +117,10 @@ def test_a_child_forked_without_pythons_hooks_gets_no_lock(slab: Slab, start: St
     start(fork_in_c, slab.name).result()
 
 
-def hold_and_stop(link: Connection, name: str) -> None:
-    slab = attach(name)
-    with held(slab.locks[NUMBER]):
-        slab.words[scratch(slab)] = 1
-        link.send("stopping")
-        stop()
-        slab.words[scratch(slab)] = 2
-    detach(slab)
-
-
-def test_a_stopped_holder_keeps_its_lock(slab: Slab, start: Start) -> None:
-    child = start(hold_and_stop, slab.name).ready()
-    wait_until(lambda: is_stopped(child.pid))
-
-    with pytest.raises(LockTimeoutError, match=f"process {child.pid} holds it; is it stopped"):
-        take(slab, 0.5)
-
-    child.signal(signal.SIGCONT)
-    child.result()
-    with held(slab.locks[NUMBER]):
-        assert slab.words[scratch(slab)] == 2
-    assert takeovers(slab) == 0
-
-
 def test_who_has_left_the_slab_gets_no_lock(slab_name: str, slab: Slab) -> None:
     other = attach(slab.name)
     detach(other)
     detach(other)
-
     with pytest.raises(IllegalStateError, match="has been detached"):
         take(other)
 
@@ -189,12 +130,10 @@ def test_who_has_left_the_slab_gets_no_lock(slab_name: str, slab: Slab) -> None:
 
 def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(slab: Slab, start: Start) -> None:
     child = holding(start, slab)
-
     for moment in range(90):
         with InterruptAt(moment) as interrupt:
             take(slab, PATIENCE_S)
         assert interrupt.came
-
     child.tell()
     child.hear()
     take(slab, PATIENCE_S)
@@ -226,36 +165,13 @@ def test_a_signals_handler_uses_locks_while_its_thread_waits_for_one(slab: Slab,
 # --- changes that are not finished ----------------------------------------------------------------
 
 
-def test_nothing_is_rebuilt_without_need(slab: Slab) -> None:
-    for _ in range(3):
-        take(slab)
-
-    assert slab.words[Super.REBUILDS] == 0
-
-
-@pytest.mark.parametrize("number", range(18))
-def test_the_next_section_rebuilds_what_was_left_unfinished(slab: Slab, number: int) -> None:
-    with held(slab.locks[number], unfinished=True):
-        pass
-    assert slab.locks[number].owner() == -1
-
-    for _ in range(2):
-        take(slab, number=number)
-        assert slab.words[Super.REBUILDS] == 1
-
-
-def take_next(link: Connection, name: str) -> None:
-    slab = attach(name)
-    take(slab)
-    detach(slab)
-
-
-def test_the_next_section_may_be_another_process_s(slab: Slab, start: Start) -> None:
-    with held(slab.locks[NUMBER], unfinished=True):
-        pass
-
-    start(take_next, slab.name).result()
-    assert slab.words[Super.REBUILDS] == 1
-
-    take(slab)
-    assert slab.words[Super.REBUILDS] == 1
+def test_the_next_section_rebuilds_what_was_left_unfinished_and_nothing_else(slab: Slab) -> None:
+    for rebuilds, lock in enumerate(slab.locks):
+        take(slab, number=lock.number)
+        assert slab.words[Super.REBUILDS] == rebuilds
+        with held(lock, unfinished=True):
+            assert lock.owner() == slab.me
+        assert lock.owner() == -1
+        for _ in range(2):
+            take(slab, number=lock.number)
+            assert slab.words[Super.REBUILDS] == rebuilds + 1

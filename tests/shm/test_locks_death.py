@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import die, is_stopped, stop
-from processes import Start, wait_until
+from processes import Child, Start, wait_until
 from slab_helpers import NUMBER, scratch, take, takeovers
 
 from shmaccum._core import LOCK_POOL, LOCK_TABLES, Lock, Super
@@ -46,13 +46,26 @@ def survive(link: Connection, name: str) -> None:
     detach(slab)
 
 
-@pytest.mark.parametrize("number", [NUMBER, LOCK_POOL, LOCK_TABLES])
-def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Start, number: int) -> None:
+def die_with(start: Start, slab: Slab, number: int = NUMBER) -> int:
+    """Let a process take a lock and die; return its entry."""
     dying = start(fail_inside, slab.name, number, die)
-    dying.hear()
+    entry: int = dying.hear()
     dying.tell()
     assert dying.join() == -signal.SIGKILL
+    return entry
 
+
+def stop_with(start: Start, slab: Slab) -> Child:
+    """Let a process take the tested lock and be stopped."""
+    stopping = start(fail_inside, slab.name, NUMBER, stop).ready()
+    stopping.tell()
+    wait_until(lambda: is_stopped(stopping.pid))
+    return stopping
+
+
+@pytest.mark.parametrize("number", [NUMBER, LOCK_POOL, LOCK_TABLES])
+def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Start, number: int) -> None:
+    die_with(start, slab, number)
     for _ in range(2):
         take(slab, PATIENCE_S, number)
     assert slab.words[slab.geometry.lock(number) + Lock.TAKEOVERS] == 1
@@ -60,34 +73,24 @@ def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Start, numbe
 
 
 def test_one_waiter_takes_over_and_the_others_follow(slab: Slab, start: Start) -> None:
-    dying = start(fail_inside, slab.name, NUMBER, stop)
-    survivors = [start(survive, slab.name) for _ in range(3)]
-    dying.hear()
-    for survivor in survivors:
-        survivor.hear()
-    dying.tell()
-    wait_until(lambda: slab.words[scratch(slab)] != 0)
+    dying = stop_with(start, slab)
+    survivors = [start(survive, slab.name).ready() for _ in range(3)]
     for survivor in survivors:
         survivor.tell()
-
     dying.kill()
     for survivor in survivors:
         survivor.result()
-
     assert takeovers(slab) == slab.words[Super.REBUILDS] == 1
 
 
 def test_a_waiter_that_dies_leaves_the_lock_alone(slab: Slab, start: Start) -> None:
-    dying = start(fail_inside, slab.name, NUMBER, die)
-    dying.hear()
+    dying = start(fail_inside, slab.name, NUMBER, die).ready()
     with held(slab.locks[NUMBER]):
         dying.tell()
         dying.kill()
-
     for _ in range(2):
         take(slab, PATIENCE_S)
-    assert takeovers(slab) == 0
-    assert slab.words[Super.REBUILDS] == 0
+    assert takeovers(slab) == slab.words[Super.REBUILDS] == 0
 
 
 def die_after_taking_over(link: Connection, name: str) -> None:
@@ -97,47 +100,34 @@ def die_after_taking_over(link: Connection, name: str) -> None:
 
 
 def test_death_of_the_process_that_takes_over_is_survived(slab: Slab, start: Start) -> None:
-    first = start(fail_inside, slab.name, NUMBER, die)
-    first.hear()
-    first.tell()
-    assert first.join() == -signal.SIGKILL
+    die_with(start, slab)
     assert start(die_after_taking_over, slab.name).join() == -signal.SIGKILL
-
     take(slab, PATIENCE_S)
     assert slab.words[Super.REBUILDS] == 1
     assert takeovers(slab) == 2
 
 
 def test_reaping_rebuilds_what_the_dead_left(slab: Slab, start: Start) -> None:
-    """No other process may ever need that lock."""
-    dying = start(fail_inside, slab.name, NUMBER, die)
-    entry = dying.hear()
-    dying.tell()
-    assert dying.join() == -signal.SIGKILL
+    """No other process may ever need that lock. Until then no process gets the entry that it names."""
+    entry = die_with(start, slab)
     with held(slab.locks[NUMBER + 1], unfinished=True):
         pass
-
+    assert start(survive, slab.name).hear() != entry
+    assert slab.locks[NUMBER].owner() == entry
     slab.reap_dead()
-
     assert [lock.core.owner for lock in slab.locks] == [0] * len(slab.locks)
     assert slab.words[Super.REBUILDS] == 2
     assert entry not in list(slab.processes.in_use())
+    assert start(survive, slab.name).hear() == entry
 
 
 def test_a_stopped_process_keeps_its_lock_while_others_are_dead(slab: Slab, start: Start) -> None:
-    stopped = start(fail_inside, slab.name, NUMBER, stop)
-    dead = start(fail_inside, slab.name, NUMBER, die)
-    stopped.hear()
-    dead.hear()
-    stopped.tell()
-    wait_until(lambda: is_stopped(stopped.pid))
+    stopped = stop_with(start, slab)
+    dead = start(fail_inside, slab.name, NUMBER, die).ready()
     dead.tell()
     dead.kill()
-
-    with pytest.raises(LockTimeoutError, match=f"{stopped.pid} holds it"):
+    with pytest.raises(LockTimeoutError, match=f"process {stopped.pid} holds it; is it stopped"):
         take(slab, 0.6)
-
-    assert takeovers(slab) == 0
     stopped.signal(signal.SIGCONT)
     assert stopped.hear() == "over"
     with held(slab.locks[NUMBER], PATIENCE_S):

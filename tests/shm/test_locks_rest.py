@@ -52,33 +52,22 @@ def naps(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> Naps:
     return naps
 
 
-def test_no_process_rests_while_the_sender_has_the_lock(slab: Slab, naps: Naps) -> None:
-    rest = [naps.wait_after_running(0.0005) for _ in range(8)][-1]
-    slab.words[Super.SENDER_ENTRY] = OTHER + 1
-
-    assert naps.wait_after_running(0.0005) < rest / 10
-
-    slab.words[Super.SENDER_ENTRY] = 0
-
-
-def test_an_explicit_timeout_skips_the_rest(slab: Slab, naps: Naps) -> None:
-    rest = [naps.wait_after_running(0.0005) for _ in range(8)][-1]
-    naps.hold()
-
-    take(slab, 5.0)
-
-    assert naps.lengths[-1] < rest / 10
-
-
 def test_a_rest_is_longer_the_less_there_was_to_do_since_the_last(naps: Naps) -> None:
     lengths = [naps.wait_after_running(0.0005) for _ in range(8)]
-
     assert lengths == sorted(lengths)
     assert lengths[0] < lengths[1]
     assert lengths[-2] == lengths[-1] < 0.02, "there is a longest"
-
     again = naps.wait_after_running(0.004)
-
     assert again < lengths[-1]
     assert naps.wait_after_running(0.000001) == again, "to have come at the wrong moment tells nothing"
     assert naps.wait_after_running(10.0) < lengths[0], "it was long ago that there was a crowd"
+
+
+def test_no_process_rests_with_a_timeout_or_while_the_sender_has_the_lock(slab: Slab, naps: Naps) -> None:
+    rest = [naps.wait_after_running(0.0005) for _ in range(8)][-1]
+    naps.hold()
+    take(slab, 5.0)
+    assert naps.lengths[-1] < rest / 10
+    slab.words[Super.SENDER_ENTRY] = OTHER + 1
+    assert naps.wait_after_running(0.0005) < rest / 10
+    slab.words[Super.SENDER_ENTRY] = 0

@@ -35,10 +35,8 @@ def test_bytes_are_written_where_the_chain_leads_and_nowhere_else(slots: list[in
     written = bytes(range(1, 256))[: end - begin]
     before = bytes(words)
     assert memory.chain(slots[0], len(slots)) == slots
-
     places = memory.places(slots, begin, end)
     memory.write(places, written)
-
     expected = bytearray(before)
     for number, byte in enumerate(written, begin):
         expected[GEOMETRY.slot(slots[number // 16]) + number % 16] = byte
@@ -47,49 +45,26 @@ def test_bytes_are_written_where_the_chain_leads_and_nowhere_else(slots: list[in
     assert all(start < stop for start, stop in places)
 
 
-def test_adjacent_slots_are_one_place() -> None:
-    memory, _ = memory_with([5, 6, 7, 2, 3, 1])
-    at = GEOMETRY.slot
-
-    assert memory.places([5, 6, 7, 2, 3, 1], 0, 96) == [(at(5), at(8)), (at(2), at(4)), (at(1), at(2))]
-    assert memory.places([5, 6, 7, 2, 3, 1], 10, 50) == [(at(5) + 10, at(8)), (at(2), at(2) + 2)]
-
-
 def test_bytes_after_a_batchs_slots_are_an_error() -> None:
     memory, _ = memory_with([5, 6])
-
     with pytest.raises(ValueError, match="no bytes 8 to 33 in 2 slots of 16"):
         memory.places([5, 6], 8, 33)
 
 
-@pytest.mark.parametrize("link", [0, 2, 3, 8, 13, 1 << 32, (1 << 64) - 1])
-def test_a_damaged_chain_has_only_its_first_slot(link: int) -> None:
+HUGE = (1 << 64) - 1
+
+
+def test_a_damaged_chain_has_only_its_first_slot() -> None:
+    """It leads nowhere, back, into another batch, or out of the slab; or it has the wrong length."""
     memory, words = memory_with([1, 2, 5])
     words[GEOMETRY.header(7) + Slot.STATE] = SlotState.OPEN
-    words[GEOMETRY.header(2) + Slot.CHAIN] = link
-
-    assert memory.chain(1, 3) == [1]
-
-
-@pytest.mark.parametrize("count", [0, 4, 12, 13, 1 << 24, 1 << 63, (1 << 64) - 1])
-def test_a_chain_of_the_wrong_length_is_damaged(count: int) -> None:
-    memory, _ = memory_with([1, 2, 5])
-
-    assert memory.chain(1, count) == [1]
-
-
-@pytest.mark.parametrize("link", [0, 1, 2, 8, 13, (1 << 64) - 1])
-def test_a_link_behind_the_last_counted_slot_is_ignored(link: int) -> None:
-    memory, words = memory_with([1, 2, 5])
-    words[GEOMETRY.header(7) + Slot.STATE] = SlotState.OPEN
-    words[GEOMETRY.header(5) + Slot.CHAIN] = link
-
-    assert memory.chain(1, 3) == [1, 2, 5]
-    assert memory.chain(1, 2) == [1, 2]
-
-
-def test_a_batch_of_one_slot_has_no_links() -> None:
-    memory, words = memory_with([1])
-    words[GEOMETRY.header(1) + Slot.CHAIN] = 99
-
-    assert memory.chain(1, 1) == [1]
+    for count in (0, 4, 12, 13, 1 << 24, 1 << 63, HUGE):
+        assert memory.chain(1, count) == [1]
+    for link in (0, 1, 2, 3, 8, 13, HUGE):  # behind the last slot, a link is ignored
+        words[GEOMETRY.header(5) + Slot.CHAIN] = link
+        assert memory.chain(1, 3) == [1, 2, 5]
+    for link in (0, 2, 3, 8, 13, 1 << 32, HUGE):
+        words[GEOMETRY.header(2) + Slot.CHAIN] = link
+        assert memory.chain(1, 3) == [1]
+        assert memory.chain(1, 2) == [1, 2]
+        assert memory.chain(1, 1) == [1]

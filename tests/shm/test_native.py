@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import threading
 from weakref import WeakSet
 
 import pytest
+from runs import run_python, threads
 
 from shmaccum.shm import native
 
@@ -48,7 +47,8 @@ assert ran == [("thread", False), ("greenlet", True)]
 def test_native_is_what_the_library_replaced(library: str, patched: str) -> None:
     steps = [PATCHES[library], "from shmaccum.shm import native"]
     script = "\n".join(steps if patched == "before the import" else steps[::-1]) + LOOK
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    run = run_python("-c", script)
+    assert run.returncode == 0, run.stderr
 
 
 class Thing:
@@ -59,19 +59,17 @@ def test_members_of_a_set_that_grows_meanwhile() -> None:
     things = [Thing() for _ in range(300)]
     found, added = WeakSet(things), list(things)
 
-    def add() -> None:
+    def add(_: int) -> None:
         for _ in range(2000):
             added.append(Thing())
             found.add(added[-1])
 
     interval = sys.getswitchinterval()
-    thread = threading.Thread(target=add)
     sys.setswitchinterval(1e-6)
     try:
-        thread.start()
-        while thread.is_alive():
-            assert set(native.members(found)) >= set(things)
+        with threads(1, add) as is_running:
+            while is_running():
+                assert set(native.members(found)) >= set(things)
     finally:
-        thread.join()
         sys.setswitchinterval(interval)
     assert set(native.members(found)) == set(added)

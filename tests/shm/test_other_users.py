@@ -31,12 +31,8 @@ def own_slab(link: Connection, name: str, geometry: Geometry) -> None:
     link.recv()
 
 
-def find(link: Connection, name: str) -> list[tuple[str, str, str]]:
-    become(OTHER)
-    return [(each.level, each.text, each.advice) for each in slab_findings() if each.text.startswith(name)]
-
-
-def be_refused(link: Connection, name: str, geometry: Geometry) -> list[str]:
+def be_refused(link: Connection, name: str, geometry: Geometry) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Return the errors of all uses of a slab, and what ``doctor`` says of it."""
     become(OTHER)
     refusals = []
     for use in (lambda: look(name).__enter__(), lambda: destroy(name, force=True), lambda: attach(name, geometry)):
@@ -44,81 +40,47 @@ def be_refused(link: Connection, name: str, geometry: Geometry) -> list[str]:
             use()
         except SlabError as error:
             refusals.append(f"{type(error).__name__}: {error}")
-    return refusals
+    return refusals, [(each.level, each.text, each.advice) for each in slab_findings() if each.text.startswith(name)]
 
 
-def test_root_looks_at_the_slab_of_another_user(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(own_slab, slab_name, geometry).ready()
-
-    seen = report(slab_name)
-
-    assert seen.owner_uid == OWNER
-    assert [(process.pid, process.alive) for process in seen.processes] == [(child.pid, True)]
-    assert slab_name in {slab.name for slab in all_reports() if not isinstance(slab, UnreadableSlab)}
-    child.kill()
-    destroy(slab_name)
-
-
-def test_root_removes_the_slab_of_another_user_once_its_users_are_gone(
+def test_root_looks_at_and_removes_the_slab_of_another_user_but_does_not_use_it(
     slab_name: str, geometry: Geometry, start: Start
 ) -> None:
     child = start(own_slab, slab_name, geometry).ready()
+    seen = report(slab_name)
+    assert seen.owner_uid == OWNER
+    assert [(process.pid, process.alive) for process in seen.processes] == [(child.pid, True)]
+    assert slab_name in {slab.name for slab in all_reports() if not isinstance(slab, UnreadableSlab)}
+    for known in (geometry, None):
+        with pytest.raises(SlabPermissionError, match=f"user id {OWNER}"):
+            attach(slab_name, known)
+    assert os.stat(names.lock_path(slab_name)).st_uid == OWNER
     with pytest.raises(SlabInUseError, match=str(child.pid)):
         destroy(slab_name)
     assert whats_there(slab_name)
-
     child.kill()
     destroy(slab_name)
-
     assert not whats_there(slab_name)
 
 
 def test_root_removes_remains_that_have_no_lock_file(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(own_slab, slab_name, geometry).ready()
-    child.kill()
+    start(own_slab, slab_name, geometry).ready().kill()
     Path(names.lock_path(slab_name)).unlink()
-
     destroy(slab_name)
-
     assert not whats_there(slab_name)
 
 
-def test_root_does_not_use_the_slab_of_another_user(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(own_slab, slab_name, geometry).ready()
-
-    with pytest.raises(SlabPermissionError, match=f"user id {OWNER}"):
-        attach(slab_name, geometry)
-    with pytest.raises(SlabPermissionError, match=f"user id {OWNER}"):
-        attach(slab_name)
-
-    assert os.stat(names.lock_path(slab_name)).st_uid == OWNER
-    child.kill()
-    destroy(slab_name)
-
-
-def test_other_users_are_refused(slab_name: str, geometry: Geometry, start: Start) -> None:
+def test_other_users_are_refused_and_doctor_finds_nothing_wrong_with_it(
+    slab_name: str, geometry: Geometry, start: Start
+) -> None:
     owner = start(own_slab, slab_name, geometry).ready()
-
-    refusals = start(be_refused, slab_name, geometry).result()
-
+    refusals, ((level, text, advice),) = start(be_refused, slab_name, geometry).result()
     assert len(refusals) == 3
-    for refusal in refusals:
-        assert refusal.startswith("SlabPermissionError: ")
-        assert f"belongs to user nobody (user id {OWNER})" in refusal
-        assert "remove" not in refusal
-
-    owner.kill()
-    destroy(slab_name)
-
-
-def test_doctor_finds_nothing_wrong_with_another_users_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
-    owner = start(own_slab, slab_name, geometry).ready()
-
-    ((level, text, advice),) = start(find, slab_name).result()
-
+    assert all(refusal.startswith("SlabPermissionError: ") for refusal in refusals)
     assert level == "ok"
-    assert f"belongs to user nobody (user id {OWNER})" in text
-    assert "remove" not in text + advice
+    for said in (*refusals, text):
+        assert f"belongs to user nobody (user id {OWNER})" in said
+        assert "remove" not in said + advice
     owner.kill()
     destroy(slab_name)
 

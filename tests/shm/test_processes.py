@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 from processes import ChildFailedError, Start, finish
@@ -35,7 +36,6 @@ def entry_words(slab: Slab, entry: int) -> memoryview:
 
 def test_an_entry_describes_its_process(slab: Slab) -> None:
     info = slab.processes.info(slab.me)
-
     assert info.pid == os.getpid()
     assert info.alive
     assert info.roles == Role(0)
@@ -45,44 +45,43 @@ def test_an_entry_describes_its_process(slab: Slab) -> None:
     assert words[Process.PID_NAMESPACE] == pid_namespace() > 0
 
 
-def test_every_process_has_an_entry_of_its_own(slab: Slab, start: Start) -> None:
+def test_every_living_process_has_an_entry_of_its_own(slab: Slab, start: Start) -> None:
+    """A stopped one, too. The entries of the dead are freed as the others reap them."""
     children = [start(stay, slab.name) for _ in range(3)]
-
-    entries = {slab.me, *(child.hear() for child in children)}
-
-    assert len(entries) == 4
-    assert set(slab.processes.in_use()) == entries
+    entries = [child.hear() for child in children]
+    assert len({slab.me, *entries}) == 4
+    assert set(slab.processes.in_use()) == {slab.me, *entries}
     assert slab.processes.others_alive()
-    finish(*children)
+    children[0].kill()
+    children[1].signal(signal.SIGSTOP)
+    assert [slab.processes.is_alive(entry) for entry in entries] == [False, True, True]
+    assert not slab.processes.info(entries[0]).alive
+    slab.reap_dead()
+    assert set(slab.processes.in_use()) == {slab.me, *entries[1:]}
+    assert entry_words(slab, entries[0])[Process.STATE] == 0
+    children[1].signal(signal.SIGCONT)
+    finish(*children[1:])
     assert list(slab.processes.in_use()) == [slab.me]
     assert not slab.processes.others_alive()
 
 
-def test_an_entry_that_was_given_back_is_taken_again_by_another_incarnation(slab: Slab, start: Start) -> None:
-    seen = []
-    for _ in range(2):
-        child = start(stay, slab.name)
-        entry = child.hear()
-        seen.append((entry, entry_words(slab, entry)[Process.INCARNATION]))
-        child.finish()
-
-    (entry, incarnation), again = seen
-    assert again == (entry, incarnation + 1)
-
-
-def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, start: Start) -> None:
+@pytest.mark.parametrize("end", ["leaves", "dies"])
+def test_an_entry_is_taken_again_by_another_incarnation_and_is_clean(slab: Slab, start: Start, end: str) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
     words = entry_words(slab, entry)
+    incarnation = words[Process.INCARNATION]
     words[Process.ROLES] = Role.PRODUCER
     words[Process.ASLEEP] = 1
     words[Process.FLUSHING] = 2
     words[Process.RING_TAIL] = 5
     words[Process.RECORDS] = 11
-    child.kill()
-
+    if end == "dies":
+        child.kill()
+    else:
+        child.finish()
     assert start(stay, slab.name).hear() == entry
-
+    assert words[Process.INCARNATION] == incarnation + 1
     assert words[Process.ROLES] == words[Process.ASLEEP] == words[Process.FLUSHING] == 0
     assert words[Process.RING_HEAD] == words[Process.RING_TAIL] == 5
     assert words[Process.RECORDS] == 11  # a counter of the entry
@@ -91,13 +90,11 @@ def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, sta
 def test_a_full_table_is_an_error_until_a_process_leaves(slab_name: str, start: Start) -> None:
     slab = attach(slab_name, Geometry(64, 8, max_processes=3))
     other = start(stay, slab_name).ready()
-
     third = start(stay, slab_name)
     with pytest.raises(
         ChildFailedError, match=r"SlabFullError.*has 2 of at most 3 processes.*shmaccum\.max\.processes"
     ):
         third.hear()
-
     other.kill()
     fourth = start(stay, slab_name)
     assert fourth.hear() in (1, 2)
@@ -150,27 +147,6 @@ def test_with_a_sender_all_other_entries_can_be_taken(slab_name: str, start: Sta
 # --- liveness -------------------------------------------------------------------------------------
 
 
-def test_a_killed_process_is_dead(slab: Slab, start: Start) -> None:
-    child = start(stay, slab.name)
-    entry = child.hear()
-    assert slab.processes.is_alive(entry)
-
-    child.kill()
-
-    assert not slab.processes.is_alive(entry)
-    assert not slab.processes.info(entry).alive
-    assert entry in slab.processes.in_use()
-
-
-def test_a_stopped_process_is_alive(slab: Slab, start: Start) -> None:
-    child = start(stay, slab.name)
-    entry = child.hear()
-
-    child.signal(signal.SIGSTOP)
-
-    assert slab.processes.is_alive(entry)
-
-
 def close_everything(link: Connection, name: str) -> None:
     slab = attach(name)
     link.send(slab.me)
@@ -185,10 +161,8 @@ def test_a_process_that_closed_all_its_descriptors_is_alive(slab: Slab, start: S
     child = start(close_everything, slab.name)
     entry = child.hear()
     child.hear()
-
     assert slab.lock_file.holder(PROCESS + entry) == 0
     assert slab.processes.is_alive(entry)
-
     child.kill()
     assert not slab.processes.is_alive(entry)
 
@@ -199,68 +173,32 @@ def test_a_zombie_is_dead(slab: Slab) -> None:
         os._exit(slab.me)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     (entry,) = set(slab.processes.in_use()) - {slab.me}
-
     assert slab.processes.info(entry).pid == pid
-    assert start_time(pid) == 0
+    assert start_time(pid) == start_time(2**22 + 1) == 0, "as of no process"
     assert not slab.processes.is_alive(entry)
-
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == entry
 
 
-def test_a_reused_pid_is_not_its_former_process(slab: Slab, start: Start) -> None:
-    child = start(stay, slab.name)
-    entry = child.hear()
-    child.kill()
-
-    words = entry_words(slab, entry)
-    words[Process.PID] = os.getpid()
-
-    assert not slab.processes.is_alive(entry)
-    words[Process.START_TIME] = start_time("self")
-    assert slab.processes.is_alive(entry)
-    words[Process.START_TIME] = 0
-
-
-def test_in_another_pid_namespace_only_the_record_lock_counts(slab: Slab, start: Start) -> None:
+def test_a_reused_pid_is_not_its_former_process_nor_one_of_another_namespace(slab: Slab, start: Start) -> None:
+    """There only the record lock counts."""
     child = start(stay, slab.name)
     entry = child.hear()
     words = entry_words(slab, entry)
     words[Process.PID_NAMESPACE] += 1
     assert slab.processes.is_alive(entry)
-
     child.kill()
     words[Process.PID] = os.getpid()
     words[Process.START_TIME] = start_time("self")
-
+    assert not slab.processes.is_alive(entry)
+    words[Process.PID_NAMESPACE] -= 1
+    assert slab.processes.is_alive(entry)
+    words[Process.START_TIME] -= 1
     assert not slab.processes.is_alive(entry)
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "paren) S 1 (", "((", "))"])
-def test_any_process_name_allows_to_read_its_start_time(name: str) -> None:
-    before = start_time("self")
-    with open("/proc/self/comm", "r+") as comm:
-        old = comm.read().strip()
-        comm.write(name)
-    try:
+def test_any_process_name_allows_to_read_its_start_time() -> None:
+    before, comm = start_time("self"), Path("/proc/self/comm")
+    own = comm.read_text().strip()
+    for name in ("plain", "with space", "paren) S 1 (", "((", "))", own):
+        comm.write_text(name)
         assert start_time("self") == start_time(os.getpid()) == before
-    finally:
-        with open("/proc/self/comm", "w") as comm:
-            comm.write(old)
-
-
-def test_there_is_no_start_time_without_a_process() -> None:
-    assert start_time(2**22 + 1) == 0  # larger than any pid
-
-
-# --- cleaning up after the dead -------------------------------------------------------------------
-
-
-def test_the_entries_of_the_dead_are_freed(slab: Slab, start: Start) -> None:
-    dead, living = start(stay, slab.name), start(stay, slab.name)
-    dead_entry, living_entry = dead.hear(), living.hear()
-    dead.kill()
-
-    slab.reap_dead()
-
-    assert set(slab.processes.in_use()) == {slab.me, living_entry}
-    assert entry_words(slab, dead_entry)[Process.STATE] == 0

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from processes import Start
+from runs import run_python
 from slab_helpers import overwrite, run_where_shm_has
 
 from shmaccum import procfs
@@ -49,17 +47,16 @@ def segment(slab_name: str, path: Path, geometry: Geometry) -> Iterator[Segment]
 
 def test_a_superblock_describes_its_segment(segment: Segment, path: Path, geometry: Geometry) -> None:
     words = segment.words
-
     assert words[Super.MAGIC] == MAGIC
     assert words[Super.ABI] == ABI_VERSION
     assert words[Super.TOTAL_SIZE] == geometry.total_size == path.stat().st_size == len(segment.buffer)
     assert words[Super.OWNER_UID] == os.geteuid()
     assert words[Super.DIGEST] == 77
+    assert path.stat().st_blocks * 512 >= geometry.total_size, "all of its memory is reserved"
 
 
 def test_a_second_mapping_is_of_the_same_memory(segment: Segment, slab_name: str) -> None:
     again = Segment.open(slab_name)
-
     assert again is not None
     assert again.geometry == segment.geometry
     again.words[segment.geometry.waiters // WORD] = 4711
@@ -67,22 +64,12 @@ def test_a_second_mapping_is_of_the_same_memory(segment: Segment, slab_name: str
     again.close()
 
 
-def test_all_of_its_memory_is_reserved(segment: Segment, path: Path) -> None:
-    assert path.stat().st_blocks * 512 >= segment.geometry.total_size
-
-
-def test_a_missing_segment_is_none(slab_name: str) -> None:
-    assert Segment.open(slab_name) is None
-
-
 def test_what_still_holds_a_closed_segment_has_zeros_of_its_own(segment: Segment, slab_name: str) -> None:
     """So that it keeps no shared memory from being freed."""
     again = Segment.open(slab_name)
     assert again is not None
     view = again.buffer[:8]
-
     again.close()
-
     assert bytes(view) == bytes(8)
     view[:8] = b"anything"
     assert segment.words[Super.MAGIC] == MAGIC
@@ -92,33 +79,25 @@ def test_what_still_holds_a_closed_segment_has_zeros_of_its_own(segment: Segment
 # --- what an unfinished creator left --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [0, 8, 24, 512, 4096])
-def test_an_empty_superblock_is_none(slab_name: str, path: Path, length: int) -> None:
+def test_a_missing_or_unfinished_segment_is_none(slab_name: str, path: Path, geometry: Geometry) -> None:
+    """Its creator has died before the first store, before the second, or before the last."""
+    assert Segment.open(slab_name) is None
     path.touch(0o600)
-    path.write_bytes(bytes(length))
-
+    for length in (0, 8, 24, 512, 4096):
+        path.write_bytes(bytes(length))
+        assert Segment.open(slab_name) is None
+    path.unlink()
+    segment = Segment.create(slab_name, geometry, digest=77)
     assert Segment.open(slab_name) is None
-
-
-def test_a_segment_without_ready_is_none(segment: Segment, slab_name: str) -> None:
-    segment.words[Super.READY] = 0
-
+    segment.words[Super.ABI] = 0
     assert Segment.open(slab_name) is None
-
-
-def test_a_segment_with_nothing_but_its_magic_is_none(segment: Segment, slab_name: str) -> None:
-    """Its creator died between its first store and the second."""
-    segment.words[Super.READY] = segment.words[Super.ABI] = 0
-
-    assert Segment.open(slab_name) is None
+    segment.close()
 
 
 def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name: str, geometry: Geometry) -> None:
     segment.words[Super.READY] = 0
     Path(names.PrivateNames.of(slab_name, segment.words).doorbell_path()).touch(0o600)
-
     slab = attach(slab_name, geometry, digest=5)
-
     assert slab.words[Super.DIGEST] == 5
     assert segment.words[Super.DIGEST] == 77
     detach(slab)
@@ -131,72 +110,60 @@ def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name
     ("content", "said"),
     [(b"This is somebody's letter, and nothing else. " * 100, "is not a slab"), (b"letter", "6 bytes long, too short")],
 )
-def test_a_foreign_file_is_refused(slab_name: str, path: Path, content: bytes, said: str) -> None:
+def test_a_foreign_file_is_refused_and_kept(
+    slab_name: str, path: Path, geometry: Geometry, content: bytes, said: str
+) -> None:
     path.touch(0o600)
     path.write_bytes(content)
-
     with pytest.raises(SlabAbiError, match=said):
         Segment.open(slab_name)
-
-
-def test_a_foreign_file_is_not_removed_for_its_name(slab_name: str, path: Path, geometry: Geometry) -> None:
-    path.touch(0o600)
-    path.write_bytes(b"letter")
-
-    with pytest.raises(SlabAbiError):
+    with pytest.raises(SlabAbiError, match=said):
         attach(slab_name, geometry)
-
-    assert path.read_bytes() == b"letter"
+    assert path.read_bytes() == content
     assert not os.path.exists(names.lock_path(slab_name))
 
 
-@pytest.mark.parametrize("missing", [1, 64, 4096])
-def test_a_truncated_segment_is_refused(segment: Segment, slab_name: str, path: Path, missing: int) -> None:
-    os.truncate(path, segment.geometry.total_size - missing)
-
-    with pytest.raises(SlabAbiError, match="damaged"):
-        Segment.open(slab_name)
-
-
-@pytest.mark.parametrize("version", [0, ABI_VERSION + 1, 2**64 - 1])
-def test_another_version_is_refused(segment: Segment, slab_name: str, path: Path, version: int) -> None:
-    overwrite(slab_name, Super.ABI, version)
-
-    with pytest.raises(SlabAbiError, match=f"ABI version {version}, this package has version {ABI_VERSION}"):
-        Segment.open(slab_name)
-
-
-SIZES = [
-    Super.TOTAL_SIZE,
-    Super.SLOT_SIZE,
-    Super.SLOT_COUNT,
-    Super.MAX_PROCESSES,
-    Super.MAX_TOPICS,
-    Super.MAX_PARTITIONS,
-]
+def test_a_truncated_segment_is_refused(segment: Segment, slab_name: str, path: Path) -> None:
+    for missing in (1, 64, 4096):
+        os.truncate(path, segment.geometry.total_size - missing)
+        with pytest.raises(SlabAbiError, match="damaged"):
+            Segment.open(slab_name)
 
 
 @pytest.mark.usefixtures("segment")
-@pytest.mark.parametrize(("word", "value"), list(itertools.product(SIZES, [0, 1 << 20, 2**64 - 1])))
-def test_damaged_sizes_are_refused(slab_name: str, word: int, value: int) -> None:
-    overwrite(slab_name, word, value)
+def test_another_version_is_refused(slab_name: str) -> None:
+    for version in (0, ABI_VERSION + 1, 2**64 - 1):
+        overwrite(slab_name, Super.ABI, version)
+        with pytest.raises(SlabAbiError, match=f"ABI version {version}, this package has version {ABI_VERSION}"):
+            Segment.open(slab_name)
 
-    with pytest.raises(SlabAbiError, match="damaged"):
-        Segment.open(slab_name)
+
+SIZES = (
+    *(Super.TOTAL_SIZE, Super.SLOT_SIZE, Super.SLOT_COUNT),
+    *(Super.MAX_PROCESSES, Super.MAX_TOPICS, Super.MAX_PARTITIONS),
+)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o700 | 0o010])
-def test_a_segment_open_to_other_users_is_refused(segment: Segment, slab_name: str, path: Path, mode: int) -> None:
-    path.chmod(mode)
+@pytest.mark.usefixtures("segment")
+@pytest.mark.parametrize("word", SIZES)
+def test_damaged_sizes_are_refused(slab_name: str, word: int) -> None:
+    for value in (0, 1 << 20, 2**64 - 1):
+        overwrite(slab_name, word, value)
+        with pytest.raises(SlabAbiError, match="damaged"):
+            Segment.open(slab_name)
 
-    with pytest.raises(SlabPermissionError, match="mode 0600"):
-        Segment.open(slab_name)
+
+@pytest.mark.usefixtures("segment")
+def test_a_segment_open_to_other_users_is_refused(slab_name: str, path: Path) -> None:
+    for mode in (0o640, 0o604, 0o666, 0o700 | 0o010):
+        path.chmod(mode)
+        with pytest.raises(SlabPermissionError, match="mode 0600"):
+            Segment.open(slab_name)
 
 
 @as_root
 def test_another_users_segment_is_refused(segment: Segment, slab_name: str, path: Path) -> None:
     os.chown(path, 1, -1)
-
     with pytest.raises(SlabPermissionError, match="user id 1"):
         Segment.open(slab_name)
 
@@ -209,10 +176,8 @@ def test_a_special_file_is_refused_without_blocking(slab_name: str, path: Path, 
         path.mkdir(0o700)
     else:
         os.mkfifo(path, 0o600)
-
     with pytest.raises(SlabPermissionError, match="regular file"):
         Segment.open(slab_name)
-
     if kind == "directory":
         path.rmdir()
 
@@ -224,10 +189,8 @@ def test_a_slab_larger_than_the_memory_there_is_is_refused_with_the_cure(slab_na
     room = os.statvfs(names.SHM_DIRECTORY)
     needed = room.f_bavail * room.f_frsize + (1 << 30)
     slot_size = 1 << 20
-
     with pytest.raises(SlabMemoryError, match=r"MiB needed, .* MiB free") as error:
         attach(slab_name, Geometry(slot_size, needed // slot_size))
-
     assert "--shm-size" in str(error.value)
     assert "buffer.memory" in str(error.value)
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
@@ -245,10 +208,8 @@ def test_a_slab_above_the_memory_limit_of_the_cgroup_is_refused(
     monkeypatch.setattr(procfs, "CGROUPS", str(tmp_path))
     monkeypatch.setattr(procfs, "OWN_CGROUPS", str(tmp_path / "own"))
     file.write_text(f"{geometry.total_size - 1}\n")
-
     with pytest.raises(SlabMemoryError, match=r"the slab needs .* MiB, but the memory limit .* is .* MiB") as error:
         attach(slab_name, geometry)
-
     assert "buffer.memory" in str(error.value)
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
     file.write_text(f"{geometry.total_size}\n")
@@ -269,7 +230,6 @@ def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
     slab_name: str, geometry: Geometry, start: Start
 ) -> None:
     message = start(create_with_limit, slab_name, geometry, resource.RLIMIT_FSIZE, 4096).result()
-
     assert "File too large" in message
     assert "ulimit -f" in message
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
@@ -278,9 +238,7 @@ def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
 def test_a_failed_mapping_does_not_remove_the_segment(slab_name: str, start: Start) -> None:
     geometry = Geometry(1 << 20, 256)
     slab = attach(slab_name, geometry)
-
     message = start(create_with_limit, slab_name, geometry, resource.RLIMIT_AS, 1 << 28).result()
-
     assert "cannot be mapped" in message
     assert "ulimit" in message
     assert os.path.exists(names.segment_path(slab_name))
@@ -290,42 +248,25 @@ def test_a_failed_mapping_does_not_remove_the_segment(slab_name: str, start: Sta
 # --- the resource tracker -------------------------------------------------------------------------
 
 
-def attach_and_exit(link: Connection, name: str, geometry: Geometry) -> int:
-    slab = attach(name, geometry)
-    slab.words[slab.geometry.waiters // WORD] = 4711
-    return slab.me
-
-
-def test_the_exit_of_an_attached_process_does_not_unlink_the_segment(
-    slab_name: str, geometry: Geometry, start: Start
-) -> None:
-    slab = attach(slab_name, geometry)
-
-    child = start(attach_and_exit, slab_name, geometry, how="spawn")
-
-    assert child.result() != slab.me
-    assert os.path.exists(names.segment_path(slab_name))
-    assert slab.words[geometry.waiters // WORD] == 4711
-    detach(slab)
-
-
-def test_no_resource_tracker_is_started(slab_name: str) -> None:
+def test_no_resource_tracker_unlinks_the_segment_at_an_exit(slab_name: str, geometry: Geometry) -> None:
     script = f"""
 import os
-from shmaccum._core import Geometry
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import attach
 from shmaccum.shm.segment import Segment
-slab = attach({slab_name!r}, Geometry(64, 8))
+slab = attach({slab_name!r})
 Segment.open({slab_name!r}).close()
-detach(slab)
+slab.words[slab.geometry.waiters // 8] = 4711
 try:
     os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
     print("no children")
 """
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-
+    slab = attach(slab_name, geometry)
+    run = run_python("-c", script)
     assert (run.stdout, run.stderr) == ("no children\n", "")
+    assert os.path.exists(names.segment_path(slab_name))
+    assert slab.words[geometry.waiters // WORD] == 4711
+    detach(slab)
 
 
 # --- a small /dev/shm, as containers have it ------------------------------------------------------
@@ -353,7 +294,6 @@ print(os.listdir("/dev/shm"))
 def test_a_small_shm_is_refused_with_the_cure(geometry: Geometry, spare_pages: int) -> None:
     """Even where the segment fits, but not all its semaphores: the pool's, and of 8 processes."""
     said = attach_where_shm_has(f"{geometry.total_size + spare_pages * 4096}", geometry)
-
     assert "MiB needed" in said
     assert "--shm-size" in said
     assert said.endswith("[]\n")

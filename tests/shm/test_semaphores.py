@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
@@ -17,46 +17,25 @@ from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
 
-@pytest.fixture
-def name(slab_name: str) -> Iterator[str]:
-    """Return the name of an existing semaphore."""
+def test_a_semaphore_is_made_exclusively_and_opened_only_if_no_other_user_can(slab_name: str) -> None:
     name = f"{names.before_semaphores()}shmaccum-{slab_name}.semaphore"
+    path = names.semaphore_path(name)
+    with pytest.raises(FileNotFoundError, match=slab_name):
+        open_semaphore(name)
     make_semaphore(name, 3).close()
-    yield name
-    os.unlink(names.semaphore_path(name))
-
-
-def test_a_semaphore_is_opened(name: str) -> None:
+    with pytest.raises(FileExistsError, match=name[1:]):
+        make_semaphore(name, 0)
     semaphore = open_semaphore(name)
     assert semaphore.value == 3
     semaphore.close()
-
-
-def test_a_semaphore_is_made_exclusively(name: str) -> None:
-    with pytest.raises(FileExistsError, match=name[1:]):
-        make_semaphore(name, 0)
-
-
-def test_a_missing_semaphore_is_not_opened(slab_name: str) -> None:
-    with pytest.raises(FileNotFoundError, match=slab_name):
-        open_semaphore(f"{names.before_semaphores()}shmaccum-{slab_name}.gone")
-
-
-def test_a_semaphore_open_to_other_users_is_refused(name: str) -> None:
-    os.chmod(names.semaphore_path(name), 0o660)
-
+    os.link(path, path + "2")
+    with pytest.raises(SlabPermissionError, match="and 2 links"):
+        open_semaphore(name)
+    os.unlink(path + "2")
+    os.chmod(path, 0o660)
     with pytest.raises(SlabPermissionError, match="rw-rw----"):
         open_semaphore(name)
-
-
-def test_a_semaphore_with_a_second_link_is_refused(name: str) -> None:
-    path = names.semaphore_path(name)
-    os.link(path, path + "2")
-    try:
-        with pytest.raises(SlabPermissionError, match="and 2 links"):
-            open_semaphore(name)
-    finally:
-        os.unlink(path + "2")
+    os.unlink(path)
 
 
 @pytest.mark.parametrize("path_of", [names.segment_path, names.lock_path])
@@ -93,7 +72,6 @@ def test_a_wakeup_whose_maker_died_in_the_c_library_is_replaced(slab: Slab, star
     assert start(attach_and_be_rung, slab.name).result() == (1, 0)
     path = names.semaphore_path(slab.private.wakeup_semaphore(1, 0))
     os.link(path, path + "~")
-
     assert start(attach_and_be_rung, slab.name).result() == (1, 1)
     assert start(attach_and_be_rung, slab.name).result() == (1, 1)
 

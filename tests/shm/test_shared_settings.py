@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 import pytest
@@ -17,50 +16,45 @@ from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.shared_settings import SlabSettings, UserSettings
 from shmaccum.shm.slab import Slab
 
+Attach = Callable[[UserSettings], Slab]
 MINE = UserSettings({"size": 8, "where": ["a:1", "b:2"]}, {"pace": 5, "name": "one"}, "1.0")
 
 
 @pytest.fixture
-def slab_with(slab_name: str, geometry: Geometry) -> Callable[[UserSettings], Slab]:
-    """Return a function that attaches to the test's slab; this process leaves it at the test's end."""
-    return lambda mine: attach(slab_name, geometry, 0, mine)
+def attached(slab_name: str, geometry: Geometry) -> Iterator[Attach]:
+    """Return a function that attaches to the test's slab, until the test's end."""
+    slabs: list[Slab] = []
+
+    def attach_with(mine: UserSettings) -> Slab:
+        slabs.append(attach(slab_name, geometry, 0, mine))
+        return slabs[-1]
+
+    yield attach_with
+    for slab in slabs:
+        detach(slab)
 
 
 def read(slab: Slab) -> SlabSettings:
     return shared_settings.read(slab.words, slab.buffer, slab.geometry)
 
 
-def copy_at(slab: Slab) -> int:
-    """Return the byte offset of the valid copy."""
-    return slab.geometry.settings + slab.words[Super.SETTINGS_GENERATION] % 2 * SETTINGS_SIZE
-
-
 def test_a_slab_without_settings(slab: Slab) -> None:
     assert read(slab) == (0, {}, {}, "")
 
 
-def test_the_first_user_stores_its_settings(slab_with: Callable[[UserSettings], Slab]) -> None:
-    slab = slab_with(MINE)
+def test_the_newest_user_sets_the_shared_settings(attached: Attach, caplog: pytest.LogCaptureFixture) -> None:
+    slab = attached(MINE)
     assert read(slab) == (1, MINE.fixed, MINE.shared, "1.0")
-    detach(slab)
-
-
-def test_the_newest_user_sets_the_shared_settings(
-    slab_with: Callable[[UserSettings], Slab], caplog: pytest.LogCaptureFixture
-) -> None:
-    slab = slab_with(MINE)
-    slab_with(MINE)
+    attached(MINE)
     assert read(slab).generation == 1, "nothing has changed"
     with caplog.at_level("INFO"):
-        slab_with(UserSettings(MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0"))
+        attached(UserSettings(MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0"))
     assert read(slab) == (2, MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0")
     assert f"slab {slab.name}: pace is now 7 for all users, was 5" in caplog.messages
-    slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0", decides=False))
+    attached(UserSettings(MINE.fixed, {"pace": 9}, "1.0", decides=False))
     assert read(slab).generation == 2
-    slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0"))
+    attached(UserSettings(MINE.fixed, {"pace": 9}, "1.0"))
     assert read(slab).shared == {"pace": 9, "name": "one", "new": None}, "what the other version has stays"
-    for _ in range(5):
-        detach(slab)
 
 
 def come(link: Connection, name: str, geometry: Geometry, mine: UserSettings) -> None:
@@ -81,40 +75,32 @@ def test_differences_are_named_with_both_values(slab_name: str, geometry: Geomet
     child.finish()
 
 
-def test_death_during_a_change_keeps_the_old_settings(slab_with: Callable[[UserSettings], Slab]) -> None:
+def test_death_during_a_change_keeps_the_old_settings(attached: Attach) -> None:
     """At any point of the other copy: the generation is the last store."""
-    slab = slab_with(MINE)
+    slab = attached(MINE)
     other = slab.geometry.settings + (slab.words[Super.SETTINGS_GENERATION] + 1) % 2 * SETTINGS_SIZE
     slab.buffer[other : other + SETTINGS_SIZE] = b"\xee" * SETTINGS_SIZE
     assert read(slab) == (1, MINE.fixed, MINE.shared, "1.0")
-    detach(slab)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"no JSON", b"[]", b"{}", b'{"fixed": 1, "shared": 2, "version": 3}', b'{"fixed": {}}', b"\xff\xfe"],
-)
-def test_damage_counts_as_no_settings(slab_with: Callable[[UserSettings], Slab], text: bytes) -> None:
-    """And the next user stores its own."""
-    slab = slab_with(MINE)
-    at = copy_at(slab)
-    slab.buffer[at + WORD : at + WORD + len(text)] = text
-    slab.words[at // WORD] = len(text) << 32 | zlib.crc32(text)
+TEXTS = [b"", b"no JSON", b"[]", b"{}", b'{"fixed": 1, "shared": 2, "version": 3}', b'{"fixed": {}}', b"\xff\xfe"]
+
+
+@pytest.mark.parametrize("damage", [*TEXTS, 0, 1, (1 << 64) - 1, 5 << 32, SETTINGS_SIZE << 32, "another letter"])
+def test_damage_counts_as_no_settings(attached: Attach, damage: bytes | int | str) -> None:
+    """A text that is none of ours, or a wrong length or checksum. The next user stores its own."""
+    slab = attached(MINE)
+    at = slab.geometry.settings + slab.words[Super.SETTINGS_GENERATION] % 2 * SETTINGS_SIZE
+    if isinstance(damage, bytes):
+        slab.buffer[at + WORD : at + WORD + len(damage)] = damage
+        damage = len(damage) << 32 | zlib.crc32(damage)
+    if isinstance(damage, int):
+        slab.words[at // WORD] = damage
+    else:
+        slab.buffer[at + bytes(slab.buffer[at : at + SETTINGS_SIZE]).index(b"one")] = ord("O")
     assert read(slab) == (1, {}, {}, "")
-    slab_with(MINE)
+    attached(MINE)
     assert read(slab) == (2, MINE.fixed, MINE.shared, "1.0")
-    for _ in range(2):
-        detach(slab)
-
-
-@pytest.mark.parametrize("head", [0, 1, (1 << 64) - 1, 5 << 32, SETTINGS_SIZE << 32])
-def test_a_damaged_length_or_checksum_counts_as_no_settings(
-    slab_with: Callable[[UserSettings], Slab], head: int
-) -> None:
-    slab = slab_with(MINE)
-    slab.words[copy_at(slab) // WORD] = head
-    assert read(slab) == (1, {}, {}, "")
-    detach(slab)
 
 
 def test_too_long_settings_are_refused(slab_name: str, geometry: Geometry) -> None:
@@ -123,4 +109,3 @@ def test_too_long_settings_are_refused(slab_name: str, geometry: Geometry) -> No
         ConfigError, match=r"^the settings take 164\d\d bytes, .* for 16376; shorten where, the longest$"
     ):
         attach(slab_name, geometry, 0, long)
-    assert len(json.dumps(MINE.fixed)) < SETTINGS_SIZE

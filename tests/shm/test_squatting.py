@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 from processes import PATIENCE_S, Child, Start, finish
@@ -81,16 +82,11 @@ def of_owner(name: str) -> list[str]:
 
 
 def obvious_names(name: str) -> list[str]:
-    """Return the names that a user who lists the directory can guess: of all entries, and like existing ones."""
+    """Return the paths that a user who lists the directory can guess: of all entries, and like existing ones."""
     own = names.PREFIX + name
-    made_up = {f"{own}.wakeup"}
-    parts = [f"l{number}" for number in range(18)] + [f"p{entry}" for entry in range(8)]
-    made_up |= {f"sem.{own}.{part}" for part in parts}
-    for entry in os.listdir(names.SHM_DIRECTORY):
-        seen = re.fullmatch(rf"sem\.{own}\.[lp]\d+(\..*)", entry)
-        if seen:
-            made_up |= {f"sem.{own}.{part}{seen[1]}" for part in parts} | {f"{own}.wakeup{seen[1]}"}
-    return [f"{names.SHM_DIRECTORY}/{entry}" for entry in sorted(made_up)]
+    bases = [f"{own}.wakeup", *(f"sem.{own}.{part}" for part in ("pool", *(f"p{entry}" for entry in range(8))))]
+    seen = [entry.rpartition(".")[2] for entry in os.listdir(names.SHM_DIRECTORY) if entry.startswith(f"sem.{own}.")]
+    return [f"{names.SHM_DIRECTORY}/{base}{end}" for base in bases for end in ("", *(f".{digest}" for digest in seen))]
 
 
 # --- semaphores and the doorbell ------------------------------------------------------------------
@@ -133,7 +129,6 @@ def test_truncating_a_squatted_wakeup_kills_no_process(
     other.tell()
     assert other.hear() == "cut"
     ring(ringer, listener, entry)
-
     finish(listener, ringer)
     assert of_owner(slab_name) == []
 
@@ -156,32 +151,8 @@ def test_squatted_names_deny_nothing(
     slab_name: str, geometry: Geometry, start: Start, squatter: Squat, kind: str
 ) -> None:
     assert squatter(obvious_names(slab_name), kind).hear()
-
     start(be_everything, slab_name, geometry).result()
-
     assert of_owner(slab_name) == []
-
-
-def of_other(slab: Slab, path: str) -> None:
-    """Put another user's file under a path, as if that user had guessed the name."""
-    make(path, "file")
-    os.chown(path, OTHER, OTHER)
-
-
-def maps() -> str:
-    with open("/proc/self/maps") as file:
-        return file.read()
-
-
-def test_a_wakeup_of_another_user_is_not_opened(slab: Slab, squatter: Squat) -> None:
-    path = names.semaphore_path(slab.private.wakeup_semaphore(5, 0))
-    of_other(slab, path)
-    slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
-
-    slab.wakeups.wake(5)
-
-    assert path not in maps()
-    os.unlink(path)
 
 
 def attach_and_leave(link: Connection, name: str) -> tuple[int, int]:
@@ -194,11 +165,19 @@ def attach_and_leave(link: Connection, name: str) -> tuple[int, int]:
     return slab.processes.me, number
 
 
-def test_a_process_with_a_squatted_wakeup_uses_another_name(slab: Slab, start: Start, squatter: Squat) -> None:
-    of_other(slab, names.semaphore_path(slab.private.wakeup_semaphore(1, 0)))
-
-    assert start(attach_and_leave, slab.name).result()[1] == 1
-    assert start(attach_and_leave, slab.name).result()[1] == 1
+def test_a_squatted_wakeup_is_not_opened_and_its_process_uses_another_name(slab: Slab, start: Start) -> None:
+    """Though that user has guessed its name."""
+    paths = [names.semaphore_path(slab.private.wakeup_semaphore(entry, 0)) for entry in (1, 5)]
+    for path in paths:
+        make(path, "file")
+        os.chown(path, OTHER, OTHER)
+    slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
+    slab.wakeups.wake(5)
+    assert paths[1] not in Path("/proc/self/maps").read_text()
+    for _ in range(2):
+        assert start(attach_and_leave, slab.name).result()[1] == 1
+    for path in paths:
+        os.unlink(path)
 
 
 # --- the segment and the lock file ----------------------------------------------------------------
@@ -223,9 +202,7 @@ def test_a_squatted_segment_or_lock_file_is_an_error_with_its_owner(
 ) -> None:
     path = path_of(slab_name)
     assert squatter([path], kind).hear() == [path]
-
     said = start(try_everything, slab_name, geometry).result()
-
     assert len(said) == 3
     for each in said:
         assert re.match(rf"SlabPermissionError: {re.escape(path)} .*user id {OTHER} .*remove it", each), each
@@ -249,9 +226,7 @@ def test_our_files_are_removed_though_the_segment_is_squatted(
     assert len(of_owner(slab_name)) == 4  # or by a sweep of another test, of another user
     path = names.segment_path(slab_name)
     assert squatter([path]).hear() == [path]
-
     start(sweep_as_owner if by == "sweep" else destroy_as_owner, slab_name).result()
-
     assert of_owner(slab_name) == []
     assert stat.S_ISREG(os.lstat(path).st_mode)
 

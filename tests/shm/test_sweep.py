@@ -14,26 +14,24 @@ from pathlib import Path
 import pytest
 from processes import Start
 from producers import wait_until
-from slab_helpers import stay, whats_there, words_of_a_batch
+from slab_helpers import holder_of, stay, whats_there, words_of_a_batch
 
 from shmaccum._core import Geometry, Super
 from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm import names, validation
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
-from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.segment import Segment
-from shmaccum.shm.slab import Slab
 from tools.support.locks import held
 
 Leave = Callable[..., None]
 
 
-def gone(name: str) -> bool:
-    """Sweep; return whether the slab is removed. A sweep of another test can hold the lifecycle byte just now."""
-    sweep()
-    return not whats_there(name)
+def sweep_away(name: str) -> None:
+    """Sweep until the slab is removed. A sweep of another test can hold the lifecycle byte just now."""
+    wait_until(lambda: sweep() is not None and not whats_there(name), "it is removed")
 
 
 def attach_and_die(link: Connection, name: str, geometry: Geometry, words: dict[int, int]) -> None:
@@ -55,13 +53,8 @@ def left(slab_name: str, geometry: Geometry, start: Start) -> Leave:
 
 def test_an_empty_slab_of_the_dead_is_removed(slab_name: str, left: Leave) -> None:
     left()
-    wait_until(lambda: gone(slab_name), "it is removed")
-
-
-def test_the_callers_own_slab_is_kept(slab_name: str, left: Leave, geometry: Geometry) -> None:
-    left()
-    assert slab_name not in sweep(spare=slab_name)
-    sweep()
+    assert slab_name not in sweep(spare=slab_name), "the caller's own"
+    sweep_away(slab_name)
 
 
 @pytest.mark.parametrize("removed", [1, 9, 20])
@@ -69,7 +62,7 @@ def test_a_dead_removers_remains_are_removed(slab_name: str, left: Leave, remove
     left()
     for path in names.leftovers(slab_name)[:removed]:
         Path(path).unlink(missing_ok=True)  # another test's sweep can be faster
-    wait_until(lambda: gone(slab_name), "it is removed")
+    sweep_away(slab_name)
 
 
 def test_a_lock_file_alone_is_removed_unless_it_is_new(slab_name: str) -> None:
@@ -79,7 +72,7 @@ def test_a_lock_file_alone_is_removed_unless_it_is_new(slab_name: str) -> None:
     assert path.exists()
     hour_ago = time.time() - 3600
     os.utime(path, (hour_ago, hour_ago))
-    wait_until(lambda: gone(slab_name), "it is removed")
+    sweep_away(slab_name)
     assert not path.exists()
 
 
@@ -96,44 +89,30 @@ def test_a_slab_with_records_is_kept(slab_name: str, left: Leave, geometry: Geom
     destroy(slab_name, force=True)
 
 
-def test_a_slab_in_use_is_kept(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(stay, slab_name, geometry).ready()
-    assert slab_name not in sweep()
-    child.kill()
-    wait_until(lambda: gone(slab_name), "it is removed")
-
-
-def stay_without_descriptors(link: Connection, name: str, geometry: Geometry) -> None:
-    """Close all descriptors but the test's, as a daemon does: the record locks are lost, the process lives."""
-    slab = attach(name, geometry)
-    os.close(slab.lock_file.make_sure())
+def stay_without_byte(link: Connection, name: str, geometry: Geometry) -> None:
+    """Close the lock file, as a daemon does that closes all its descriptors: it lives without its record lock."""
+    os.close(attach(name, geometry).lock_file.make_sure())
     link.send("there")
     link.recv()
 
 
-def test_a_slab_of_a_process_that_lost_its_byte_is_kept(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(stay_without_descriptors, slab_name, geometry).ready()
+@pytest.mark.parametrize("user", [stay, stay_without_byte])
+def test_a_slab_in_use_is_kept(slab_name: str, geometry: Geometry, start: Start, user: Callable[..., None]) -> None:
+    child = start(user, slab_name, geometry).ready()
     assert slab_name not in sweep()
     assert whats_there(slab_name)
     child.kill()
-    wait_until(lambda: gone(slab_name), "it is removed")
-
-
-def test_a_slab_in_use_by_this_process_is_kept(slab: Slab) -> None:
-    assert slab.name not in sweep()
+    slab = attach(slab_name, geometry)
+    assert slab_name not in sweep(), "this process uses it"
     assert slab.lock_file.is_current()
+    assert start(holder_of, slab_name, PROCESS + slab.me).result() == os.getpid(), "it has kept its record lock"
+    detach(slab)
 
 
-def test_a_slab_of_another_version_is_kept(slab_name: str, left: Leave) -> None:
+@pytest.mark.parametrize(("word", "value"), [(Super.ABI, ABI_VERSION + 1), (Super.CREATED_MS, 1 << 60)])
+def test_a_slab_of_another_version_or_a_damaged_one_is_kept(slab_name: str, left: Leave, word: int, value: int) -> None:
     """No process can see whether it is empty."""
-    left({Super.ABI: ABI_VERSION + 1})
-    assert slab_name not in sweep()
-    assert whats_there(slab_name)
-    destroy(slab_name, force=True)
-
-
-def test_a_damaged_slab_is_kept(slab_name: str, left: Leave, geometry: Geometry) -> None:
-    left({Super.CREATED_MS: 1 << 60})
+    left({word: value})
     assert slab_name not in sweep()
     assert whats_there(slab_name)
     destroy(slab_name, force=True)
@@ -147,7 +126,7 @@ def make_half_and_die(link: Connection, name: str, geometry: Geometry) -> None:
 
 def test_a_dead_creators_remains_are_removed(slab_name: str, geometry: Geometry, start: Start) -> None:
     assert start(make_half_and_die, slab_name, geometry).join() == -signal.SIGKILL
-    wait_until(lambda: gone(slab_name), "it is removed")
+    sweep_away(slab_name)
 
 
 def come_and_wait(link: Connection, name: str) -> None:
@@ -171,7 +150,7 @@ def test_a_slab_being_attached_is_kept_without_waiting(slab_name: str, left: Lea
     assert slab_name not in sweep()
     assert whats_there(slab_name)
     child.kill()
-    wait_until(lambda: gone(slab_name), "it is removed")
+    sweep_away(slab_name)
 
 
 def attach_again_and_again(link: Connection, name: str, geometry: Geometry) -> int:
@@ -204,4 +183,4 @@ def test_sweeps_do_not_remove_a_slab_under_its_users(slab_name: str, geometry: G
     for child in (*users, *sweepers):
         child.tell()
     assert all(child.result() > 0 for child in (*users, *sweepers))
-    wait_until(lambda: gone(slab_name), "it is removed")
+    sweep_away(slab_name)

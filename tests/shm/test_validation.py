@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
 from accumulators import TP0, TP1, Log, add, config_of, drain, first, open_accumulator
 from processes import Start
+from runs import threads
 from slab_helpers import overwrite
 
 from shmaccum._core import Geometry, Partition, Process, Slot, Super, Topic
-from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
+from shmaccum.errors import IllegalStateError, SlabDamagedError
 from shmaccum.observe.report import report
 from shmaccum.shm import validation
 from shmaccum.shm.layout import SlotState
@@ -45,54 +45,46 @@ def left(slab_name: str, start: Start) -> tuple[str, int, Geometry]:
     return slab_name, header, geometry
 
 
-WORDS: dict[str, Callable[[int, Geometry], tuple[int, int]]] = {
-    "its topic table has 9 entries": lambda header, geometry: (Super.TOPIC_COUNT, 9),
-    "its partition table has 33 entries": lambda header, geometry: (Super.PARTITION_COUNT, 33),
-    "word SENDER_STARTS of its superblock": lambda header, geometry: (Super.SENDER_STARTS, HUGE),
-    "word CREATED_MS of its superblock": lambda header, geometry: (Super.CREATED_MS, 1 << 50),
-    "word FLUSHING of process entry 3": lambda header, geometry: (geometry.process(3) + Process.FLUSHING, HUGE),
-    "word RING_HEAD of process entry 0": lambda header, geometry: (geometry.process(0) + Process.RING_HEAD, HUGE),
-    "topic entry 0 is in state 4": lambda header, geometry: (geometry.topic(0) + Topic.STATE, 4),
-    "topic entry 0 has the name": lambda header, geometry: (geometry.topic(0) + Topic.NAME_LENGTH, HUGE),
-    "topic entry 0 has 33 partitions": lambda header, geometry: (geometry.topic(0) + Topic.PARTITIONS, 33),
-    "partition entry 1 is number 1 of topic entry 7": lambda header, geometry: (
-        geometry.partition(1) + Partition.KEY,
-        8 << 32 | 1,
-    ),
-    "word NEXT_POSITION of partition entry 2": lambda header, geometry: (
-        geometry.partition(2) + Partition.NEXT_POSITION,
-        HUGE,
-    ),
-    "word NEXT_SEQUENCE of partition entry 0": lambda header, geometry: (
-        geometry.partition(0) + Partition.NEXT_SEQUENCE,
-        1 << 47,
-    ),
-    "says state 6": lambda header, geometry: (header + Slot.STATE, SlotState.COMPLETING + 1),
-    "2, 0 slots of 10": lambda header, geometry: (header + Slot.SLOTS, 0),
-    "2, 11 slots of 10": lambda header, geometry: (header + Slot.SLOTS, 11),
-    "2, 18446744073709551615 slots of 10": lambda header, geometry: (header + Slot.SLOTS, HUGE),
-    "the chain of 2 slots from slot 0 has 1": lambda header, geometry: (header + Slot.SLOTS, 2),
-    "partition entry 4 of 4": lambda header, geometry: (header + Slot.PARTITION, 4),
-}
+def words_of(header: int, geometry: Geometry) -> dict[str, tuple[int, int]]:
+    """Return damage, as an error names it: a word, and its value."""
+    process, topic, partition = geometry.process, geometry.topic(0), geometry.partition
+    return {
+        "its topic table has 9 entries": (Super.TOPIC_COUNT, 9),
+        "its partition table has 33 entries": (Super.PARTITION_COUNT, 33),
+        "word SENDER_STARTS of its superblock": (Super.SENDER_STARTS, HUGE),
+        "word CREATED_MS of its superblock": (Super.CREATED_MS, 1 << 50),
+        "word FLUSHING of process entry 3": (process(3) + Process.FLUSHING, HUGE),
+        "word RING_HEAD of process entry 0": (process(0) + Process.RING_HEAD, HUGE),
+        "topic entry 0 is in state 4": (topic + Topic.STATE, 4),
+        "topic entry 0 has the name": (topic + Topic.NAME_LENGTH, HUGE),
+        "topic entry 0 has 33 partitions": (topic + Topic.PARTITIONS, 33),
+        "partition entry 1 is number 1 of topic entry 7": (partition(1) + Partition.KEY, 8 << 32 | 1),
+        "word NEXT_POSITION of partition entry 2": (partition(2) + Partition.NEXT_POSITION, HUGE),
+        "word NEXT_SEQUENCE of partition entry 0": (partition(0) + Partition.NEXT_SEQUENCE, 1 << 47),
+        "says state 6": (header + Slot.STATE, SlotState.COMPLETING + 1),
+        "2, 0 slots of 10": (header + Slot.SLOTS, 0),
+        "2, 11 slots of 10": (header + Slot.SLOTS, 11),
+        "2, 18446744073709551615 slots of 10": (header + Slot.SLOTS, HUGE),
+        "the chain of 2 slots from slot 0 has 1": (header + Slot.SLOTS, 2),
+        "partition entry 4 of 4": (header + Slot.PARTITION, 4),
+    }
 
 
-@pytest.mark.parametrize("said", WORDS)
-def test_an_attach_names_a_damaged_word(left: tuple[str, int, Geometry], said: str) -> None:
+def test_an_attach_names_a_damaged_word_and_an_undamaged_slab_has_none(left: tuple[str, int, Geometry]) -> None:
     name, header, geometry = left
-    overwrite(name, *WORDS[said](header, geometry))
-    with pytest.raises(SlabDamagedError, match=said) as refusal:
-        attach(name)
-    assert f"`shmaccum destroy {name} --force`" in str(refusal.value)
-    with pytest.raises(SlabDamagedError, match=said):
-        report(name)
-    destroy(name, force=True)
-
-
-def test_an_undamaged_slab_can_be_attached(left: tuple[str, int, Geometry]) -> None:
-    name, _, _ = left
-    slab = attach(name)
-    detach(slab)
+    for said, (word, value) in words_of(header, geometry).items():
+        before = overwrite(name, word, value)
+        with pytest.raises(SlabDamagedError, match=said) as refusal:
+            attach(name)
+        assert f"`shmaccum destroy {name} --force`" in str(refusal.value)
+        with pytest.raises(SlabDamagedError, match=said):
+            report(name)
+        overwrite(name, word, before)
+    detach(attach(name))
     assert report(name).memory.waiting_threads == 0
+    overwrite(name, Super.TOPIC_COUNT, HUGE)
+    with look(name) as view, pytest.raises(SlabDamagedError, match="topic table"):
+        view.topics()
     destroy(name, force=True)
 
 
@@ -110,29 +102,21 @@ def attach_anew(link: Connection, name: str, geometry: Geometry) -> None:
 def test_a_slab_in_concurrent_use_is_valid(slab_name: str) -> None:
     """Each rule checks words that other processes are changing."""
     accumulator = open_accumulator(config_of(slab_name))
-    slab = accumulator.slab
+    slab, log = accumulator.slab, Log(accumulator)
     ended = threading.Event()
-    found: list[SlabError] = []
 
-    def look_again_and_again() -> None:
-        try:
-            while not ended.is_set():
-                validation.check(slab_name, slab.words, slab.geometry)
-        except SlabError as error:
-            found.append(error)
+    def look_again_and_again(_: int) -> None:
+        while not ended.is_set():
+            validation.check(slab_name, slab.words, slab.geometry)
 
-    onlooker = threading.Thread(target=look_again_and_again)
-    onlooker.start()
-    log = Log(accumulator)
-    for number in range(300):
-        # Chains of two and three slots, and single ones, take turns in the same memory.
-        add(accumulator, (TP0, TP1)[number % 2], bytes((300, 1500, 2500)[number % 3]))
-        log.take(drain(accumulator))
-    ended.set()
-    onlooker.join()
+    with threads(1, look_again_and_again):
+        for number in range(300):
+            # Chains of two and three slots, and single ones, take turns in the same memory.
+            add(accumulator, (TP0, TP1)[number % 2], bytes((300, 1500, 2500)[number % 3]))
+            log.take(drain(accumulator))
+        ended.set()
     log.take_all()
     detach(slab)
-    assert not found
 
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -153,54 +137,34 @@ def leave_chains(link: Connection, name: str) -> None:
     os._exit(0)
 
 
-CHAINS: dict[str, dict[int, int]] = {
-    "of 3 slots from slot 0 continues in slot 10, of 10": {2: 11},
-    "of 3 slots from slot 0 continues in slot 18446744073709551614, of 10": {0: HUGE},
-    "of 3 slots from slot 0 returns to slot 2": {2: 3},
-    "of 3 slots from slot 0 returns to slot 0": {2: 1},
-    "of 3 slots from slot 0 has 2": {2: 0},
-    "of 3 slots from slot 0 continues in slot 1, which is another batch's": {2: 2},
-    "of 3 slots from slot 4 shares slot 3 with the one from slot 0": {5: 4},
-    "of 3 slots from slot 0 continues in slot 4, which": {0: 5},
+CHAINS = {
+    "of 3 slots from slot 0 continues in slot 10, of 10": (2, 11),
+    "of 3 slots from slot 0 continues in slot 18446744073709551614, of 10": (0, HUGE),
+    "of 3 slots from slot 0 returns to slot 2": (2, 3),
+    "of 3 slots from slot 0 returns to slot 0": (2, 1),
+    "of 3 slots from slot 0 has 2": (2, 0),
+    "of 3 slots from slot 0 continues in slot 1, which is another batch's": (2, 2),
+    "of 3 slots from slot 4 shares slot 3 with the one from slot 0": (5, 4),
+    "of 3 slots from slot 0 continues in slot 4, which": (0, 5),
 }
+"""Damage, as an error names it: the link of a slot."""
 
 
-@pytest.fixture
-def chained(slab_name: str, start: Start) -> Geometry:
-    """Return the layout of the test's slab, in which there are chains."""
-    child = start(leave_chains, slab_name)
-    geometry: Geometry = child.hear()
-    child.join()
-    return geometry
-
-
-@pytest.mark.parametrize("said", CHAINS)
-def test_an_attach_names_a_damaged_chain(slab_name: str, chained: Geometry, said: str) -> None:
-    for slot, link in CHAINS[said].items():
-        overwrite(slab_name, chained.header(slot) + Slot.CHAIN, link)
-    with pytest.raises(SlabDamagedError, match=f"the chain {said}"):
-        attach(slab_name)
-    destroy(slab_name, force=True)
-
-
-def test_links_of_free_slots_are_ignored(slab_name: str, chained: Geometry) -> None:
+def test_an_attach_names_a_damaged_chain_and_ignores_links_that_are_none(slab_name: str, start: Start) -> None:
+    geometry: Geometry = start(leave_chains, slab_name).hear()
+    for said, (slot, link) in CHAINS.items():
+        at = geometry.header(slot) + Slot.CHAIN
+        before = overwrite(slab_name, at, link)
+        with pytest.raises(SlabDamagedError, match=f"the chain {said}"):
+            attach(slab_name)
+        overwrite(slab_name, at, before)
+    for slot in (2, 7):  # free, in a chain and in no batch
+        overwrite(slab_name, geometry.header(slot) + Slot.SLOTS, HUGE)
     for slot in (1, 7, 8, 9):  # a batch of one slot has no links either
-        overwrite(slab_name, chained.header(slot) + Slot.CHAIN, HUGE)
-    detach(attach(slab_name))
-    destroy(slab_name, force=True)
-
-
-@pytest.mark.parametrize("link", [2, 5, 8, 11, HUGE])
-def test_links_of_an_unfinished_growth_are_ignored(slab_name: str, chained: Geometry, link: int) -> None:
-    overwrite(slab_name, chained.header(3) + Slot.CHAIN, link)
-    detach(attach(slab_name))
-    destroy(slab_name, force=True)
-
-
-def test_a_free_slot_has_no_number_of_slots(slab_name: str, chained: Geometry) -> None:
-    for slot in (2, 7):  # in a chain, and in no batch
-        overwrite(slab_name, chained.header(slot) + Slot.SLOTS, HUGE)
-    detach(attach(slab_name))
+        overwrite(slab_name, geometry.header(slot) + Slot.CHAIN, HUGE)
+    for link in (2, 5, 8, 11, HUGE):  # of an unfinished growth
+        overwrite(slab_name, geometry.header(3) + Slot.CHAIN, link)
+        detach(attach(slab_name))
     destroy(slab_name, force=True)
 
 
@@ -215,19 +179,14 @@ def queued(slab_name: str) -> Accumulators:
     return accumulator
 
 
-INDEXES: dict[str, Callable[[Geometry, int], int]] = {
-    "HEAD": lambda geometry, slot: geometry.partition(0) + Partition.HEAD,
-    "NEXT": lambda geometry, slot: geometry.header(slot) + Slot.NEXT,
-}
-
-
 @pytest.mark.parametrize("value", [HUGE, 11, 10], ids=["huge", "behind the last slot", "of a free slot"])
-@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("index", ["HEAD", "NEXT"])
 def test_a_damaged_link_is_reported_once_and_rebuilt(queued: Accumulators, index: str, value: int) -> None:
     slab = queued.slab
     batch = first(queued, TP0)
     assert batch is not None
-    slab.words[INDEXES[index](slab.geometry, batch.slot)] = value
+    header, partition = slab.geometry.header(batch.slot), slab.geometry.partition(0)
+    slab.words[partition + Partition.HEAD if index == "HEAD" else header + Slot.NEXT] = value
     log = Log(queued)
     refused = 0
     for _ in range(6):
@@ -268,10 +227,22 @@ def test_a_cycle_of_links_does_not_loop(queued: Accumulators) -> None:
     detach(slab)
 
 
-def test_a_free_bit_of_a_taken_slot_is_damage(queued: Accumulators) -> None:
-    slab = queued.slab
+def test_a_damaged_waiter_queue_ring_or_bitmap_is_an_error_and_no_endless_loop(queued: Accumulators) -> None:
+    slab, words = queued.slab, queued.slab.words
+    before = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
+    top = 1 << 63
+    for ends in ((1, 0), (0, 1 << 60), (top, 1), (1, top), (HUGE, 0), (HUGE, HUGE), (top, top)):
+        words[Super.WAITER_HEAD], words[Super.WAITER_TAIL] = ends
+        with pytest.raises(SlabDamagedError, match="waiter queue"):
+            queued.pool.reclaim()
+        with pytest.raises(SlabDamagedError, match=r"waiter queue|word WAITER_"):
+            report(slab.name)
+    words[Super.WAITER_HEAD], words[Super.WAITER_TAIL] = before
+    words[slab.geometry.process(slab.me) + Process.RING_TAIL] += 1 << 40
+    with pytest.raises(SlabDamagedError, match="completion ring"):
+        queued.producer.pending.poll()
     slab.buffer[slab.geometry.bitmap] |= 1
-    slab.words[Super.FREE_SLOTS] += 1
+    words[Super.FREE_SLOTS] += 1
     with pytest.raises(SlabDamagedError, match="slot 0 is free"):
         queued.pool.allocate(1, 0)
     assert queued.pool.allocate(1, 0).slot == 3
@@ -279,48 +250,12 @@ def test_a_free_bit_of_a_taken_slot_is_damage(queued: Accumulators) -> None:
     destroy(slab.name, force=True)
 
 
-@pytest.mark.parametrize(
-    ("head", "tail"), [(1, 0), (0, 1 << 60), (1 << 63, 1), (1, 1 << 63), (HUGE, 0), (HUGE, HUGE), (1 << 63, 1 << 63)]
-)
-def test_a_damaged_waiter_queue_does_not_loop(queued: Accumulators, head: int, tail: int) -> None:
-    slab = queued.slab
-    before = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
-    slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = head, tail
-    with pytest.raises(SlabDamagedError, match="waiter queue"):
-        queued.pool.reclaim()
-    with pytest.raises(SlabDamagedError, match=r"waiter queue|word WAITER_"):
-        report(slab.name)
-    slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = before
-    detach(slab)
-    destroy(slab.name, force=True)
-
-
-def test_a_damaged_ring_does_not_loop(queued: Accumulators) -> None:
-    slab = queued.slab
-    slab.words[slab.geometry.process(slab.me) + Process.RING_TAIL] += 1 << 40
-    with pytest.raises(SlabDamagedError, match="completion ring"):
-        queued.producer.pending.poll()
-    detach(slab)
-    destroy(slab.name, force=True)
-
-
 # --- no damage ------------------------------------------------------------------------------------
 
 
-def test_an_unrelated_error_stays_unchanged(slab: Slab) -> None:
-    with pytest.raises(ValueError, match="mine"), slab.reporting_damage():
-        raise ValueError("mine")
-
-
-def test_an_unexplained_error_is_damage(slab: Slab) -> None:
+def test_an_unexplained_error_is_damage_and_an_unrelated_one_stays_unchanged(slab: Slab) -> None:
     with pytest.raises(SlabDamagedError, match="contradict each other") as damage, slab.reporting_damage():
         slab.processes.info(1 << 40)
     assert damage.value.__cause__ is not None
-
-
-def test_a_view_refuses_damaged_tables(left: tuple[str, int, Geometry]) -> None:
-    name, _, _ = left
-    overwrite(name, Super.TOPIC_COUNT, HUGE)
-    with look(name) as view, pytest.raises(SlabDamagedError, match="topic table"):
-        view.topics()
-    destroy(name, force=True)
+    with pytest.raises(ValueError, match="mine"), slab.reporting_damage():
+        raise ValueError("mine")

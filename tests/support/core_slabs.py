@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
 
 from shmaccum import _core
 from shmaccum._core import INCARNATION_SHIFT, LOCK_POOL, LOCK_TAKEN, OWNER_SHIFT, Buffer, Geometry, MemoryTicket
@@ -37,6 +37,9 @@ def empty_segment(geometry: Geometry) -> _core.Segment:
         os.close(descriptor)
 
 
+Scene = TypeVar("Scene")
+
+
 class Damaged(Exception):
     """Stands for a SlabDamagedError."""
 
@@ -54,6 +57,8 @@ class Slab:
         core: the module to use.
         slot_size: bytes of each.
         keeps_checksums: whether headers have checksums; those are then among the stores of each append.
+        max_topics: entries of its table.
+        max_partitions: likewise.
     """
 
     def __init__(
@@ -62,8 +67,10 @@ class Slab:
         core: Any = _core,
         slot_size: int = 64,
         keeps_checksums: bool = True,
+        max_topics: int = 1,
+        max_partitions: int = 20,
     ) -> None:
-        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, 2, keeps_checksums)
+        geometry = core.Geometry(slot_size, slot_count, 8, max_topics, max_partitions, 2, keeps_checksums)
         self.descriptor = os.memfd_create("slab")
         os.ftruncate(self.descriptor, geometry.total_size)
         self.segment = core.Segment(self.descriptor, geometry)
@@ -104,6 +111,18 @@ class Slab:
         begin, size, fields = self._places[region]
         return int(begin + entry * size + fields[name][1]) // 8
 
+    def get(self, region: str, name: str, entry: int = 0) -> int:
+        """Return a word."""
+        return int(self.words[self.word(region, name, entry)])
+
+    def set(self, region: str, name: str, value: int, entry: int = 0) -> None:
+        """Store a word past the core."""
+        self.words[self.word(region, name, entry)] = value
+
+    def add(self, region: str, name: str, value: int, entry: int = 0) -> None:
+        """Add to a word past the core."""
+        self.words[self.word(region, name, entry)] += value
+
     def take(self, count: int, most: int = 1) -> list[Buffer]:
         """Allocate without a wait."""
         taken: list[Buffer] = []
@@ -138,14 +157,17 @@ class Slab:
             chain.append(int(headers["chain"][chain[-1]]) - 1)
         return chain
 
-    def die_at(self, step: int, operation: Callable[[], object]) -> bool:
-        """Let a process that runs an operation die before a step; take over and reclaim. Return whether it did."""
-        died = die_at(self, step, lambda: (self.be(DYING), operation()))
+    def take_over(self) -> None:
+        """Do with the pool what another process does after the death of the process DYING."""
         named = self.lock.owner
         assert named in (0, UNFINISHED, DYING + 1 | 1 << 16)
         self.lock.unblock(named if named != UNFINISHED else 0)
         assert self.pool.reclaim([owner(DYING)], 0.0, ABSENT_S)[0] == LOCK_TAKEN
-        return died
+
+    def die_at(self, step: int, operation: Callable[[], object]) -> None:
+        """Let a process that runs an operation die before a step, and take over."""
+        die_at(self, step, lambda: (self.be(DYING), operation()))
+        self.take_over()
 
 
 class Mapped(Protocol):
@@ -177,6 +199,33 @@ def die_at(slab: Mapped, step: int, operation: Callable[[], object]) -> bool:
         slab.words.cast("B")[:] = image.raw
     slab.be(LIVING)
     return died
+
+
+def deaths(make: Callable[[], Scene], operate: Callable[[Scene], object]) -> Iterator[tuple[Scene, bool]]:
+    """Run an operation of the process DYING again and again, each time with its death one step later.
+
+    Args:
+        make: what the operation works on, over the core with steps: a slab, or what has one as ``slab``.
+        operate: the operation.
+
+    Yields:
+        What was made, as the death leaves it, and whether there was one: not at last, behind the operation's end.
+    """
+    for step in range(1, 10_000):
+        scene = make()
+        slab: Any = getattr(scene, "slab", scene)
+
+        def work(scene: Scene = scene, slab: Any = slab) -> None:
+            slab.be(DYING)
+            operate(scene)
+
+        died = die_at(slab, step, work)
+        yield scene, died
+        slab.close()
+        if not died:
+            assert step > 2, "it has no steps"
+            return
+    raise AssertionError("it never ends")
 
 
 def kill_at(core: Any, step: int, operation: Callable[[], object]) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState, TopicState
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.slab import Slab
 
 NUMBER = 5
@@ -60,11 +63,71 @@ def whats_there(name: str) -> list[str]:
     return [path for path in names.leftovers(name) if os.path.exists(path)]
 
 
-def overwrite(name: str, word: int, value: int) -> None:
-    """Store a word into a slab's file, as damage or another version does."""
+def overwrite(name: str, word: int, value: int) -> int:
+    """Store a word into a slab's file, as damage or another version does; return what was there."""
     with open(names.segment_path(name), "r+b") as file:
         file.seek(word * WORD)
+        before = int.from_bytes(file.read(WORD), "little")
+        file.seek(word * WORD)
         file.write(value.to_bytes(WORD, "little"))
+    return before
+
+
+class _Died(BaseException):
+    """Ends an operation in the middle, as a death does: nothing behind it runs."""
+
+
+class _DyingWords:
+    """The words of a slab, as a process sees them that dies before a store.
+
+    Args:
+        words: of the slab.
+        left: stores before that one.
+    """
+
+    def __init__(self, words: memoryview, left: int) -> None:
+        self._words, self._left = words, left
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._words[index]
+
+    def __setitem__(self, index: int, value: int) -> None:
+        if not self._left:
+            raise _Died
+        self._left -= 1
+        self._words[index] = value
+
+
+def deaths_at_stores(slab: Slab, operate: Callable[[Any], object]) -> Iterator[int]:
+    """Call ``operate(words)`` again and again, each time with a death one store later.
+
+    Args:
+        slab: of the test; each call finds it as it was.
+        operate: stores into the words it gets, holds no lock, and cleans nothing up.
+
+    Yields:
+        The number of stores before the death, with the slab as that leaves it.
+    """
+    before = bytes(slab.buffer)
+    for stores in range(1000):
+        try:
+            operate(_DyingWords(slab.words, stores))
+        except _Died:
+            yield stores
+        else:
+            assert stores > 3
+            return
+        slab.buffer[:] = before
+    raise AssertionError("it never ends")
+
+
+def holder_of(link: Connection, name: str, byte: int) -> int:
+    """Return the process that holds a byte of a slab's lock file, as another process sees it."""
+    lock_file = LockFile.open(name, create=False)
+    try:
+        return lock_file.holder(byte)
+    finally:
+        lock_file.close()
 
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
