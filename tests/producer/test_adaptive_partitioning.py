@@ -13,7 +13,7 @@ from broker_model import Clock, stop_the_clock
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError
-from shmaccum.producer import adaptive_partitioning as partition_load
+from shmaccum.producer import adaptive_partitioning
 from shmaccum.producer.adaptive_partitioning import PartitionLoads
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
@@ -50,7 +50,7 @@ def loads(accumulator: Accumulators) -> Loads:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Stop the clock: a test that decides what time it is does not depend on how long it takes itself."""
     clock = stop_the_clock(monkeypatch)
-    monkeypatch.setattr(partition_load, "time", clock)
+    monkeypatch.setattr(adaptive_partitioning, "time", clock)
     return clock
 
 
@@ -73,51 +73,49 @@ def shares(loads: PartitionLoads) -> dict[int, float]:
     return {partition: count / ROUNDS for partition, count in sorted(counts.items())}
 
 
-def test_short_deques_get_more_records(accumulator: Accumulators, loads: Loads) -> None:
-    """``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; here 3, 0, 1, 2 weigh 1, 4, 3, 2."""
-    led_by(accumulator, 0, 0, 1, 1)
-    enqueue(accumulator, 3, 0, 1, 2)
-    assert shares(loads()) == pytest.approx({0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, abs=0.03)
+EQUAL = {0: 1 / 4, 1: 1 / 4, 2: 1 / 4, 3: 1 / 4}
+WITH_LEADER = {0: 1 / 3, 2: 1 / 3, 3: 1 / 3}
 
 
-@pytest.mark.parametrize(("lengths", "adaptive"), [((0, 0, 0, 0), True), ((3, 0, 1, 2), False)])
-def test_equal_chances_without_queues_or_when_disabled(
-    accumulator: Accumulators, loads: Loads, lengths: tuple[int, ...], adaptive: bool
+@pytest.mark.parametrize(
+    ("leaders", "lengths", "adaptive", "expected"),
+    [
+        # ``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; 3, 0, 1, 2 weigh 1, 4, 3, 2.
+        ((0, 0, 1, 1), (3, 0, 1, 2), True, {0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}),
+        ((0, 0, 1, 1), (3, 0, 1, 2), False, EQUAL),
+        ((0, 0, 1, 1), (0, 0, 0, 0), True, EQUAL),
+        ((0, None, 1, 1), (0, 0, 0, 0), True, WITH_LEADER),
+        ((0, None, 1, 1), (1, 0, 0, 0), True, {0: 0.2, 2: 0.4, 3: 0.4}),
+        ((0, None, 1, 1), (1, 0, 0, 0), False, WITH_LEADER),
+        ((None, None, None, None), (1, 0, 0, 0), True, EQUAL),
+        ((None, None, None, None), (1, 0, 0, 0), False, EQUAL),
+    ],
+)
+def test_short_deques_get_more_records_and_partitions_without_a_leader_none(
+    accumulator: Accumulators,
+    loads: Loads,
+    leaders: tuple[int | None, ...],
+    lengths: tuple[int, ...],
+    adaptive: bool,
+    expected: dict[int, float],
 ) -> None:
-    led_by(accumulator, 0, 0, 1, 1)
+    """Unless no partition has a leader."""
+    led_by(accumulator, *leaders)
     enqueue(accumulator, *lengths)
-    assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
-
-
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_partition_without_a_leader_is_not_chosen(accumulator: Accumulators, loads: Loads, adaptive: bool) -> None:
-    led_by(accumulator, 0, None, 1, 1)
-    assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, abs=0.04)
-    enqueue(accumulator, 1, 0, 0, 0)
-    assert set(shares(loads(adaptive=adaptive))) == {0, 2, 3}
-
-
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_any_partition_if_none_has_a_leader(accumulator: Accumulators, loads: Loads, adaptive: bool) -> None:
-    led_by(accumulator, None, None, None, None)
-    enqueue(accumulator, 1, 0, 0, 0)
-    assert set(shares(loads(adaptive=adaptive))) == {0, 1, 2, 3}
+    assert shares(loads(adaptive=adaptive)) == pytest.approx(expected, abs=0.04)
 
 
 def test_new_partitions_of_a_topic_are_chosen(accumulator: Accumulators, loads: Loads) -> None:
+    """Also where their entries are not behind those of the others."""
     of_topic = loads()
     assert set(shares(of_topic)) == {0, 1, 2, 3}
-    accumulator.map.update(TOPIC, 6, None)
-    assert set(shares(of_topic)) == {0, 1, 2, 3, 4, 5}
-
-
-def test_partitions_with_scattered_entries(accumulator: Accumulators, loads: Loads) -> None:
     accumulator.map.request("other")
     accumulator.map.update("other", 2, None)
     accumulator.map.update(TOPIC, 6, None)
+    assert set(shares(of_topic)) == {0, 1, 2, 3, 4, 5}
     led_by(accumulator, 0, 0, None, None, 1, 1)
     enqueue(accumulator, 0, 1, 0, 0, 1, 0)
-    assert shares(loads()) == pytest.approx({0: 1 / 3, 1: 1 / 6, 4: 1 / 6, 5: 1 / 3}, abs=0.04)
+    assert shares(of_topic) == pytest.approx({0: 1 / 3, 1: 1 / 6, 4: 1 / 6, 5: 1 / 3}, abs=0.04)
 
 
 # --- partitioner.availability.timeout.ms ---------------------------------------------------------------
@@ -134,7 +132,12 @@ def test_partitions_with_scattered_entries(accumulator: Accumulators, loads: Loa
     ids=["stuck", "not for long", "not adaptive", "all are stuck"],
 )
 def test_stuck_node_is_left_out_unless_all_are(
-    accumulator: Accumulators, loads: Loads, clock: Clock, lengths: list[int], options: dict[str, Any], chosen: set[int]
+    accumulator: Accumulators,
+    loads: Loads,
+    clock: Clock,
+    lengths: tuple[int, ...],
+    options: dict[str, Any],
+    chosen: set[int],
 ) -> None:
     led_by(accumulator, 0, 0, 1, 1)
     enqueue(accumulator, *lengths)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
+import pyarrow as pa
 import pytest
 from producers import settings_of
 from runs import in_threads
@@ -31,23 +32,20 @@ def queue_of(number: int) -> PartitionQueue:
 
 
 class Partitions:
-    """A topic of partitions without batches."""
+    """A topic of twenty partitions without batches."""
 
-    def __init__(self, count: int) -> None:
-        self.queues = [queue_of(number) for number in range(count)]
-
-
-def sticky_of(partition_count: int, sticky_bytes: int = BATCH) -> StickyPartitioner:
-    """Return one that chooses among all partitions alike."""
-    return StickyPartitioner(
-        Partitions(partition_count), sticky_bytes, lambda times: random.choices(range(partition_count), k=times)
-    )
+    queues = tuple(map(queue_of, range(20)))
 
 
 def counting() -> StickyPartitioner:
     """Return one that chooses 0, 1, 2, ..."""
     numbers = itertools.count()
-    return StickyPartitioner(Partitions(20), BATCH, lambda times: list(itertools.islice(numbers, times)))
+    return StickyPartitioner(Partitions(), BATCH, lambda times: list(itertools.islice(numbers, times)))
+
+
+def sticky_of(partition_count: int, sticky_bytes: int = BATCH) -> StickyPartitioner:
+    """Return one that chooses among some partitions alike."""
+    return StickyPartitioner(Partitions(), sticky_bytes, lambda times: random.choices(range(partition_count), k=times))
 
 
 def choose(sticky: StickyPartitioner, size: int, *, has_room: bool = True) -> int:
@@ -59,56 +57,45 @@ def choose(sticky: StickyPartitioner, size: int, *, has_room: bool = True) -> in
     return queue.topic_partition.partition
 
 
-class TestSticky:
-    """Its decisions, record by record."""
+def test_partition_changes_with_a_batch() -> None:
+    """Once a batch of bytes has gone there, where another batch would begin, or at twice that wherever it is.
 
-    def test_it_stays_in_an_open_batch(self) -> None:
-        sticky = counting()
-        assert [choose(sticky, 300) for _ in range(6)] == [0] * 6
-
-    def test_it_stays_for_another_batch_until_a_batch_of_bytes_has_gone_there(self) -> None:
-        """As in Kafka, where a full batch is nearly always somewhat smaller than ``batch.size``."""
-        sticky = counting()
-        assert choose(sticky, BATCH - 50, has_room=False) == 0
-        assert choose(sticky, BATCH - 50, has_room=False) == 0
-        assert choose(sticky, 10, has_room=False) == 1
-
-    def test_it_leaves_at_twice_its_share_wherever_the_batch_is(self) -> None:
-        sticky = counting()
-        choose(sticky, BATCH)
-        assert choose(sticky, BATCH) == 0
-        assert sticky.partition == 1
-
-    def test_a_record_follows_a_thread_that_has_switched(self) -> None:
-        """``isPartitionChanged``: it opens no batch where no other record will follow."""
-        sticky = counting()
-        queue = queue_of(sticky.partition)
-        choose(sticky, 2 * BATCH)
-        assert sticky.reroute(queue).topic_partition.partition == 1
-
-    @pytest.mark.parametrize("size", [10, 300, 5000])
-    def test_all_get_the_same(self, size: int) -> None:
-        """``testUniformBuiltInPartitioner``: in the long run, whatever the sizes of the records."""
-        random.seed(1)
-        sticky = sticky_of(4)
-        sizes: Counter[int] = Counter()
-        for number in range(40_000):
-            sizes[choose(sticky, size, has_room=number % 7 != 0)] += size
-        share = sum(sizes.values()) / 4
-        assert sorted(sizes) == [0, 1, 2, 3]
-        assert all(abs(each - share) < 0.15 * share for each in sizes.values())
-
-    def test_threads_share_it(self) -> None:
-        """They may count wrongly among each other, but what they get is a partition."""
-        sticky = sticky_of(7, sticky_bytes=10)
-
-        def run(_: int) -> None:
-            assert all(0 <= choose(sticky, 3, has_room=False) < 7 for _ in range(5000))
-
-        in_threads(4, run)
+    A full batch is nearly always somewhat smaller than ``batch.size``, so a partition gets another one, as in Kafka.
+    """
+    sticky = counting()
+    assert [choose(sticky, BATCH - 50, has_room=False) for _ in range(3)] == [0, 0, 1]
+    sticky = counting()
+    assert [choose(sticky, 300) for _ in range(8)] == [0] * 7 + [1]
 
 
-def test_batches_are_spread_in_pieces() -> None:
+def test_a_record_follows_a_thread_that_has_switched() -> None:
+    """``isPartitionChanged``: it opens no batch where no other record will follow."""
+    sticky = counting()
+    queue = queue_of(sticky.partition)
+    choose(sticky, 2 * BATCH)
+    assert sticky.reroute(queue).topic_partition.partition == 1
+
+
+@pytest.mark.parametrize("size", [10, 300, 5000])
+def test_all_get_the_same(size: int) -> None:
+    """``testUniformBuiltInPartitioner``: in the long run, whatever the sizes of the records."""
+    random.seed(1)
+    sticky, rounds = sticky_of(4), 40_000
+    counts = Counter(choose(sticky, size, has_room=number % 7 != 0) for number in range(rounds))
+    assert counts == pytest.approx(dict.fromkeys(range(4), rounds / 4), rel=0.15)
+
+
+def test_threads_share_it() -> None:
+    """They may count wrongly among each other, but what they get is a partition."""
+    sticky = sticky_of(7, sticky_bytes=10)
+
+    def run(_: int) -> None:
+        assert all(0 <= choose(sticky, 3, has_room=False) < 7 for _ in range(5000))
+
+    in_threads(4, run)
+
+
+def test_batches_are_spread_evenly_in_pieces() -> None:
     """The partition of the moment has the first piece, the next one the last."""
     sticky = counting()
     assert sticky.spread(1, 1) == {0: 1}
@@ -117,14 +104,8 @@ def test_batches_are_spread_in_pieces() -> None:
     assert sticky.partition == 2
     assert sticky.spread(2, 0) == {3: 1, 4: 1}
     assert sticky.partition == 4
-
-
-def test_batches_are_spread_evenly() -> None:
     random.seed(1)
-    pieces = sticky_of(4).spread(1000, 0)
-    assert sorted(pieces) == [0, 1, 2, 3]
-    assert sum(pieces.values()) == 1000
-    assert all(abs(batches - 250) < 50 for batches in pieces.values())
+    assert sticky_of(4).spread(1000, 0) == pytest.approx(dict.fromkeys(range(4), 250), abs=50)
 
 
 # --- what the broker gets --------------------------------------------------------------------------------
@@ -172,44 +153,31 @@ def test_a_switch_leaves_no_fractional_batch(
         assert {future.get(0).partition for future in futures} == {futures[0].get(0).partition}
 
 
-def test_a_switch_leaves_no_batch_of_one_record(run: HandRun, produce: Callable[[], Producer]) -> None:
-    """Where batches are full before they have lingered: no more batches than the records fill, some of which grow."""
-    producer = produce()
-    futures = [producer.send("t", bytes(32), timestamp_ms=0) for _ in range(24 * 40)]  # 24 in a batch
-    run.run(60)
+@pytest.mark.parametrize("producers", [1, 2])
+def test_a_switch_leaves_no_batch_of_one_record(run: HandRun, produce: Callable[[], Producer], producers: int) -> None:
+    """Where batches are full before they have lingered: no more batches than the records fill, some of which grow.
+
+    Each process has a partition of the moment of its own; where it is the same, they fill the batches together.
+    """
+    made = [produce() for _ in range(producers)]
+    before = created(made[0])
+    futures = [each.send("t", bytes(32), timestamp_ms=0) for _ in range(24 * 40) for each in made]  # 24 in a batch
+    run.run(50 * producers + 10)
     assert {future.get(0).timestamp for future in futures} == {0}
-    assert 30 < created(producer) <= 40
+    assert 30 * producers < created(made[0]) - before <= 40 * producers + 2 * (producers - 1)
     assert len({future.topic_partition for future in futures}) > 10
 
 
-def test_two_processes_leave_none_either(run: HandRun, produce: Callable[[], Producer]) -> None:
-    """Each has a partition of the moment of its own; where it is the same, they fill the batches together."""
-    one, two = produce(), produce()
-    before = created(one)
-    futures = [producer.send("t", bytes(32), timestamp_ms=0) for _ in range(24 * 40) for producer in (one, two)]
-    run.run(100)
-    assert {future.get(0).timestamp for future in futures} == {0}
-    assert created(one) - before <= 80 + 2
-
-
-def test_columns_leave_one_batch_that_is_not_full(run: HandRun, produce: Callable[[], Producer]) -> None:
-    import pyarrow as pa
-
+@pytest.mark.parametrize(("rows", "records", "rounds"), [(100, 0, 10), (7, 7, 50)])
+def test_columns_leave_one_batch_that_is_not_full(
+    run: HandRun, produce: Callable[[], Producer], rows: int, records: int, rounds: int
+) -> None:
+    """Records fill batches together with them."""
+    batch = pa.record_batch({"value": pa.array([bytes(32)] * rows)})
     producer = produce()
-    for _ in range(10):
-        producer.send_batch("t", pa.record_batch({"value": pa.array([bytes(32)] * 100)}))
-    assert created(producer) <= 1000 // 24 + 2
-    run.run(200)
-
-
-def test_columns_and_records_fill_batches_together(run: HandRun, produce: Callable[[], Producer]) -> None:
-    import pyarrow as pa
-
-    rows = pa.record_batch({"value": pa.array([bytes(32)] * 7)})
-    producer = produce()
-    for _ in range(50):
-        producer.send_batch("t", rows)
-        for _ in range(7):
+    for _ in range(rounds):
+        producer.send_batch("t", batch)
+        for _ in range(records):
             producer.send("t", bytes(32))
-    assert created(producer) <= 700 // 24 + 2
+    assert created(producer) <= (rows + records) * rounds // 24 + 2
     run.run(200)
