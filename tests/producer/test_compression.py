@@ -49,8 +49,10 @@ def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
     }
 
 
-@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", 1, 19)])
-@pytest.mark.parametrize("who", ["producer", "sealer", "thread"])
+@pytest.mark.parametrize(
+    ("who", "codec", "low", "high"),
+    [("producer", "zstd", 1, 19), ("sealer", "gzip", 1, 9), ("thread", "lz4", 9, 12), ("thread", "zstd", 1, 19)],
+)
 def test_all_compress_at_the_set_level(
     who: str, codec: str, low: int, high: int, settings: Settings, log_dir: Path
 ) -> None:
@@ -78,12 +80,11 @@ def test_all_compress_at_the_set_level(
     assert sizes[0] > sizes[1]
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
 def test_deaths_and_stops_keep_every_record_once_in_order(
-    produce: Produce, start: Start, settings: Settings, log_dir: Path, codec: str
+    produce: Produce, start: Start, settings: Settings, log_dir: Path
 ) -> None:
     """Of three producers one is stopped for a while and one killed; and the sender is killed."""
-    changes = {"compression_type": codec, "num_partitions": PARTITIONS, "batch_size": 2 * AHEAD_SIZE}
+    changes = {"compression_type": "gzip", "num_partitions": PARTITIONS, "batch_size": 2 * AHEAD_SIZE}
     changes |= {"buffer_memory": 16 * AHEAD_SIZE}
     config, producer = settings(**changes), produce(**changes)
     producer.partitions_for("t")
@@ -116,12 +117,3 @@ def test_deaths_and_stops_keep_every_record_once_in_order(
     logs = [memoryview(path.read_bytes()) for path in log_dir.glob("t-*/*.log")]
     assert max(batch.record_count for log in logs for batch in iter_batches(log)) > 250, "some were large"
     assert producer.metrics()["slab-metrics"]["compression-rate-avg"] < 0.9
-
-
-def test_sender_compresses_batches_that_are_not_full(produce: Produce) -> None:
-    producer = produce(compression_type="zstd", num_partitions=1)
-    producer.send("t", FILLER * 10, partition=0).get(30)
-    slab = producer._slab
-    entries = {info.roles: info for info in map(slab.processes.info, slab.processes.in_use())}
-    assert entries[Role.SENDER].compressed == 1
-    assert slab.words[slab.geometry.process(slab.me) + Process.COMPRESSED] == 0
