@@ -60,7 +60,7 @@ def kept_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kept(kept_log: Path) -> Iterator[Settings]:
     """Return a function that gives the settings of the module's slab; keywords change them."""
-    with kept_slab(f"kept-{os.getpid()}", kept_log) as settings:
+    with kept_slab(f"kept-{os.getpid()}", kept_log, shmaccum_max_topics=200) as settings:
         yield settings
 
 

@@ -55,28 +55,16 @@ SOON_S = 0.05
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("async")
-
-
-@pytest.fixture
-def log_dir(directory: Path) -> Path:
-    """Where the records of `open_producer` go."""
-    return directory / "log"
+def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the records of `open_small` go."""
+    return tmp_path_factory.mktemp("small") / "log"
 
 
 @pytest.fixture(scope="module")
-def kept(directory: Path) -> Iterator[Settings]:
-    """Return a function that gives settings of a slab for all tests."""
-    with kept_slab(f"async-{os.getpid()}", directory / "log", shmaccum_max_topics=200) as settings:
-        yield settings
-
-
-@pytest.fixture(scope="module")
-def kept_small(directory: Path) -> Iterator[Settings]:
+def kept_small(small_log: Path) -> Iterator[Settings]:
     """Return a function that gives settings of a slab of four slots, and of topics with one partition."""
     small = {"buffer_memory": 64 << 10, "batch_size": 16 << 10, "max_request_size": 64 << 10, "num_partitions": 1}
-    with kept_slab(f"async-small-{os.getpid()}", directory / "small", **small) as settings:
+    with kept_slab(f"async-small-{os.getpid()}", small_log, **small) as settings:
         yield settings
 
 
@@ -164,7 +152,7 @@ async def _of(awaitable: Awaitable[Any]) -> Any:
 
 
 @in_both_loops
-async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, log_dir: Path) -> None:
+async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, kept_log: Path) -> None:
     async with open_producer() as producer:
         future = await producer.send(topic, b"value", b"key", [("name", b"header")], 1, 1000)
         metadata = await future
@@ -173,18 +161,18 @@ async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, log_d
         assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
         assert (await producer.send_and_wait(topic, b"next", partition=1)).offset == 1
         assert await producer.partitions_for(f"{topic}-2") == {0, 1, 2}
-    assert read_values(log_dir, topic, 1) == [b"value", b"next"]
+    assert read_values(kept_log, topic, 1) == [b"value", b"next"]
 
 
 @in_both_loops
-async def test_many_tasks_await_their_records(open_producer: Open, topic: str, log_dir: Path) -> None:
+async def test_many_tasks_await_their_records(open_producer: Open, topic: str, kept_log: Path) -> None:
     async with open_producer() as producer:
 
         async def send(number: int) -> int:
             return (await (await producer.send(topic, b"%d" % number, partition=0))).offset
 
         assert await asyncio.gather(*map(send, range(300))) == list(range(300))
-    assert read_values(log_dir, topic) == [b"%d" % number for number in range(300)]
+    assert read_values(kept_log, topic) == [b"%d" % number for number in range(300)]
 
 
 @in_both_loops
@@ -259,7 +247,7 @@ async def test_sends_let_other_tasks_run(open_producer: Open, topic: str) -> Non
 
 
 @in_both_loops
-async def test_refused_record_raises_at_send(open_producer: Open, topic: str, log_dir: Path) -> None:
+async def test_refused_record_raises_at_send(open_producer: Open, topic: str, kept_log: Path) -> None:
     told: list[Any] = []
     async with open_producer(max_request_size=1000) as producer:
         with pytest.raises(RecordTooLargeError):
@@ -270,7 +258,7 @@ async def test_refused_record_raises_at_send(open_producer: Open, topic: str, lo
             await producer.send(topic, b"value", partition=9, on_delivery=lambda error, _: told.append(type(error)))
         await producer.send_and_wait(topic, b"value", partition=0)
     assert told == [RecordTooLargeError, UnknownTopicOrPartitionError]
-    assert read_values(log_dir, topic) == [b"value"]
+    assert read_values(kept_log, topic) == [b"value"]
 
 
 @in_both_loops
@@ -286,40 +274,35 @@ async def test_failed_record_raises_at_its_future(open_producer: Open, topic: st
 
 
 @in_both_loops
-async def test_interceptors_see_each_record_once(open_producer: Open, topic: str) -> None:
-    """Also a record that has to wait for its topic's metadata, and whose acknowledgement nothing awaits."""
+async def test_serializers_and_interceptors_see_each_record_once(
+    open_producer: Open, topic: str, kept_log: Path
+) -> None:
+    """Also one that waits for its topic's metadata, one that is refused, and one whose outcome nothing awaits."""
     seen: list[Any] = []
 
     class Interceptor(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            seen.append(record.value)
+            seen.append(("sent", record.value[:9]))
             return dataclasses.replace(record, topic=topic)
 
         def on_acknowledgement(self, metadata: Any, error: Any) -> None:
-            seen.append(metadata.topic)
-
-    async with open_producer(interceptor_classes=[Interceptor]) as producer:
-        await producer.send("changed", b"value")
-        await until(lambda: len(seen) > 1)
-    assert seen == [b"value", topic]
-
-
-@in_both_loops
-async def test_serializers_see_each_record_once(open_producer: Open, topic: str, log_dir: Path) -> None:
-    """Also one that waits for its topic's metadata, and one that is refused."""
-    seen: list[str] = []
+            seen.append((metadata.topic, type(error)))
 
     def serialize(value: str) -> bytes:
-        seen.append(value)
+        seen.append(("serialized", value[:9]))
         return value.encode()
 
-    async with open_producer(value_serializer=serialize, max_request_size=1000) as producer:
-        await producer.send_and_wait(topic, "first", headers=[("name", b"value")], partition=0)
-        await producer.send(topic, "second", partition=0)
+    own = {"interceptor_classes": [Interceptor], "value_serializer": serialize, "max_request_size": 1000}
+    async with open_producer(**own) as producer:
+        await producer.send("changed", "first", headers=[("name", b"value")], partition=0)
+        await until(lambda: len(seen) == 3)
         with pytest.raises(RecordTooLargeError):
-            await producer.send(topic, "x" * 2000)
-    assert seen == ["first", "second", "x" * 2000]
-    assert read_values(log_dir, topic) == [b"first", b"second"]
+            await producer.send("changed", "too large" * 200)
+    assert seen == [
+        *(("sent", "first"), ("serialized", "first"), (topic, type(None))),
+        *(("sent", "too large"), ("serialized", "too large"), (topic, RecordTooLargeError)),
+    ]
+    assert [value for number in range(3) for value in read_values(kept_log, topic, number)] == [b"first"]
 
 
 @in_both_loops
@@ -336,20 +319,12 @@ async def test_unknown_topic_holds_up_no_other(open_producer: Open, topic: str) 
         await pending
 
 
-def test_not_started(settings: Settings) -> None:
-    producer = AsyncProducer(settings())
-    assert repr(producer) == "<AsyncProducer not started>"
-    with pytest.raises(IllegalStateError, match="not started"):
-        asyncio.run(_of(producer.send("t", b"value")))
-    asyncio.run(producer.close())
-
-
 # --- back-pressure and cancellation ---------------------------------------------------------------------
 
 
 @in_both_loops
 async def test_full_slab_holds_up_sends_in_order_and_not_the_loop(
-    open_small: Open, topic: str, directory: Path
+    open_small: Open, topic: str, small_log: Path
 ) -> None:
     async with open_small() as producer:
         async with full_slab(producer, topic) as futures, ticking() as turns:
@@ -362,24 +337,33 @@ async def test_full_slab_holds_up_sends_in_order_and_not_the_loop(
             assert queued(producer) == 1  # one for all of them
         await asyncio.gather(*futures, *[await send for send in sends])
         assert queued(producer) == 0
-    found = [int(value[:1]) for value in read_values(directory / "small", topic)[-10:] if value]
+    found = [int(value[:1]) for value in read_values(small_log, topic)[-10:] if value]
     assert found == list(range(10))
 
 
 @in_both_loops
 async def test_memory_that_does_not_come_in_time(open_small: Open, topic: str) -> None:
+    """Columns say what is accepted."""
     told: list[Any] = []
-    async with open_small(max_block_ms=200) as producer, full_slab(producer, topic):
-        sends = [
-            producer.send(topic, LARGE_VALUE, on_delivery=lambda error, _: told.append(type(error))) for _ in range(3)
-        ]
-        outcomes = await asyncio.gather(*sends, return_exceptions=True)
-        assert queued(producer) == 0
+    async with open_small(max_block_ms=200) as producer:
+        async with stopped_sender(producer, topic):
+            with pytest.raises(BufferExhaustedError) as caught:
+                await producer.send_batch(topic, LARGE_ROWS)
+            sends = [
+                producer.send(topic, LARGE_VALUE, on_delivery=lambda error, _: told.append(type(error)))
+                for _ in range(3)
+            ]
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+            assert queued(producer) == 0
+        accepted = caught.value.accepted
+        assert accepted is not None
+        assert accepted.rows.tolist() == [0, 1, 2, 3]
+        assert (await accepted).offsets.tolist() == [0, 1, 2, 3] + [-1] * 6
     assert [type(each) for each in outcomes] == told == [BufferExhaustedError] * 3
 
 
 @in_both_loops
-async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str, directory: Path) -> None:
+async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str, small_log: Path) -> None:
     """The first in line as well as one behind it; others follow, and the cancelled records are never sent.
 
     Columns, too, give their place back.
@@ -407,7 +391,7 @@ async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str,
             kept = asyncio.create_task(producer.send(topic, b"kept" + LARGE_VALUE))
             await until(lambda: queued(producer))
         await (await kept)
-    sent = [value for value in read_values(directory / "small", topic) if value != LARGE_VALUE]
+    sent = [value for value in read_values(small_log, topic) if value != LARGE_VALUE]
     assert sent == [b"kept" + LARGE_VALUE]
 
 
@@ -423,7 +407,7 @@ async def test_cancelled_wait_for_metadata(open_producer: Open, topic: str) -> N
 
 @in_both_loops
 async def test_cancelled_acknowledgement_does_not_recall_the_record(
-    open_producer: Open, topic: str, log_dir: Path
+    open_producer: Open, topic: str, kept_log: Path
 ) -> None:
     async with open_producer() as producer:
         async with stopped_sender(producer, topic):
@@ -437,19 +421,7 @@ async def test_cancelled_acknowledgement_does_not_recall_the_record(
             assert not future.cancelled()
             assert future.running()
         assert (await future).offset == 0
-    assert read_values(log_dir, topic) == [b"first", b"second"]
-
-
-@in_both_loops
-async def test_columns_cut_short_say_what_is_accepted(open_small: Open, topic: str) -> None:
-    async with open_small(max_block_ms=300) as producer:
-        async with stopped_sender(producer, topic):
-            with pytest.raises(BufferExhaustedError) as caught:
-                await producer.send_batch(topic, LARGE_ROWS)
-        accepted = caught.value.accepted
-        assert accepted is not None
-        assert accepted.rows.tolist() == [0, 1, 2, 3]
-        assert (await accepted).offsets.tolist() == [0, 1, 2, 3] + [-1] * 6
+    assert read_values(kept_log, topic) == [b"first", b"second"]
 
 
 @in_both_loops
@@ -504,25 +476,29 @@ def test_loops_that_start_it_at_once_have_one_producer(open_producer: Open) -> N
     asyncio.run(producer.close())
 
 
-@in_both_loops
-async def test_lock_of_a_stopped_process_holds_up_the_loop_for_a_second_only(open_producer: Open, topic: str) -> None:
+def test_lock_of_a_stopped_process_holds_up_the_loop_for_a_second_only(open_producer: Open, topic: str) -> None:
     told: list[Any] = []
-    async with open_producer(max_block_ms=1500) as producer:
-        await producer.send_and_wait(topic, b"first", partition=0)
-        queue = producer._producer._accumulator.state.map.topic(topic).queues[0]  # type: ignore[union-attr]
-        with stopped_with(queue.lock) as pid:
-            async with ticking() as turns:
-                with pytest.raises(LockTimeoutError, match=f"process {pid}"):
-                    await producer.send(topic, b"2", partition=0, on_delivery=lambda error, _: told.append(type(error)))
-                assert turns() > 1
-        assert (await producer.send_and_wait(topic, b"third", partition=0)).offset == 1
-    assert told == [LockTimeoutError]
+
+    async def main() -> None:
+        async with open_producer(max_block_ms=1500) as producer:
+            await producer.send_and_wait(topic, b"first", partition=0)
+            queue = producer._producer._accumulator.state.map.topic(topic).queues[0]  # type: ignore[union-attr]
+            with stopped_with(queue.lock) as pid:
+                async with ticking() as turns:
+                    sending = producer.send(topic, b"2", partition=0, on_delivery=lambda error, _: told.append(error))
+                    with pytest.raises(LockTimeoutError, match=f"process {pid}") as caught:
+                        await sending
+                    assert turns() > 1
+            assert told == [caught.value]
+            assert (await producer.send_and_wait(topic, b"third", partition=0)).offset == 1
+
+    asyncio.run(main())
 
 
 # --- loops, threads and processes -----------------------------------------------------------------------
 
 
-def test_loop_is_closed_with_records_pending(open_producer: Open, topic: str, log_dir: Path) -> None:
+def test_loop_is_closed_with_records_pending(open_producer: Open, topic: str, kept_log: Path) -> None:
     """They are sent; another loop goes on with the producer."""
     producer = open_producer(linger_ms=200)
 
@@ -542,10 +518,10 @@ def test_loop_is_closed_with_records_pending(open_producer: Open, topic: str, lo
         await producer.close()
 
     asyncio.run(second())
-    assert read_values(log_dir, topic) == [b"first", b"second"]
+    assert read_values(kept_log, topic) == [b"first", b"second"]
 
 
-def test_two_loops_in_two_threads(open_producer: Open, topic: str, log_dir: Path) -> None:
+def test_two_loops_in_two_threads(open_producer: Open, topic: str, kept_log: Path) -> None:
     """Each reads the completions of both: neither waits for a slice of its own."""
     count = 100
 
@@ -557,7 +533,7 @@ def test_two_loops_in_two_threads(open_producer: Open, topic: str, log_dir: Path
 
     in_threads(2, lambda partition: asyncio.run(main(partition)))
     for partition in range(2):
-        assert read_values(log_dir, topic, partition) == [b"%d" % number for number in range(count)]
+        assert read_values(kept_log, topic, partition) == [b"%d" % number for number in range(count)]
 
 
 def test_two_loops_ask_for_a_topic_by_one_producer(open_producer: Open, topic: str) -> None:
@@ -593,7 +569,7 @@ async def test_completions_that_a_thread_reads_resolve_in_the_loop(
             assert (await mine).offset >= 0
 
 
-def test_fork_in_a_running_loop(open_small: Open, topic: str, directory: Path) -> None:
+def test_fork_in_a_running_loop(open_small: Open, topic: str, small_log: Path) -> None:
     """The child is a process of its own; the parent's waits, loop and place in the queue stay as they are."""
 
     async def main() -> None:
@@ -611,7 +587,7 @@ def test_fork_in_a_running_loop(open_small: Open, topic: str, directory: Path) -
             assert await asyncio.to_thread(exit_code, child) == 0
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    values = [value[:6] for records in read_topic(directory / "small", topic).values() for *_, value, _ in records]
+    values = [value[:6] for records in read_topic(small_log, topic).values() for *_, value, _ in records]
     assert {b"parent", b"child"} < set(values)
 
 
@@ -643,7 +619,7 @@ def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_forked_workers(open_producer: Open, topic: str, log_dir: Path) -> None:
+def test_forked_workers(open_producer: Open, topic: str, kept_log: Path) -> None:
     """Each runs a loop of its own with the producer that was started before the fork."""
     producer = open_producer()
     asyncio.run(producer.start())
@@ -657,11 +633,11 @@ def test_forked_workers(open_producer: Open, topic: str, log_dir: Path) -> None:
     assert list(map(exit_code, children)) == [0, 0, 0]
     asyncio.run(producer.close())
     for worker in range(3):
-        assert read_values(log_dir, topic, worker) == [b"%d" % worker] * 100
+        assert read_values(kept_log, topic, worker) == [b"%d" % worker] * 100
 
 
 @in_both_loops
-async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, topic: str, log_dir: Path) -> None:
+async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, topic: str, kept_log: Path) -> None:
     async with open_producer() as producer:
         await producer.send_and_wait(topic, b"first", partition=0)
         stop_sender(producer._producer)
@@ -674,7 +650,7 @@ async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, t
             assert turns() > before + 10  # while the next sender starts
         kill_sender(producer._producer)
         assert (await producer.send_and_wait(topic, b"third", partition=0)).offset == 2
-    assert read_values(log_dir, topic) == [b"first", b"second", b"third"]
+    assert read_values(kept_log, topic) == [b"first", b"second", b"third"]
 
 
 @in_both_loops
@@ -696,9 +672,14 @@ async def test_no_sender_can_be_started(open_producer: Open, topic: str, monkeyp
         assert (await future).offset == 1
 
 
-def test_transactions_are_refused() -> None:
+def test_a_producer_that_cannot_be_used(settings: Settings) -> None:
     with pytest.raises(ConfigError, match=r"transactional\.id = 'orders': AsyncProducer has no transactions"):
         AsyncProducer({"bootstrap.servers": "localhost:1", "transactional.id": "orders"})
+    producer = AsyncProducer(settings())
+    assert repr(producer) == "<AsyncProducer not started>"
+    with pytest.raises(IllegalStateError, match="not started"):
+        asyncio.run(_of(producer.send("t", b"value")))
+    asyncio.run(producer.close())
 
 
 # --- what a wait leaves ---------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +28,22 @@ def test_threads(produce: Produce, log_dir: Path) -> None:
     """All records are there, in order for each thread and partition; each callback came once."""
     producer = produce(buffer_memory=128 << 10, batch_size=4096, max_request_size=32 << 10)
     senders, count = 8, 400
-    told: list[tuple[int, int]] = []
-    errors: list[BaseException] = []
-
-    def callback_of(sender: int, number: int) -> Callable[[Any, Any], None]:
-        return lambda error, metadata: told.append((sender, number)) if error is None else errors.append(error)
+    told: list[Any] = []
 
     def run(sender: int) -> None:
         for number in range(count):
-            value = b"%d:%d" % (sender, number) + bytes(number % 100)
-            producer.send("t", value, b"key of %d" % sender, on_delivery=callback_of(sender, number))
+            value = b"%d:%d:" % (sender, number) + bytes(number % 100)
+            producer.send(
+                "t", value, b"key of %d" % sender, on_delivery=lambda error, _, it=value: told.append(error or it)
+            )
 
     in_threads(senders, run)
     producer.flush(20)
-    assert not errors
-    found: dict[int, list[int]] = {number: [] for number in range(senders)}
-    for records in read_topic(log_dir, "t").values():
-        for record in records:
-            sender, number = map(int, record.value.rstrip(b"\0").split(b":"))
-            found[sender].append(number)
-    assert all(numbers == list(range(count)) for numbers in found.values())
-    for sender in range(senders):
-        assert [each for whose, each in told if whose == sender] == list(range(count))
+    stored = [record.value for records in read_topic(log_dir, "t").values() for record in records]
+    for values in (stored, told):
+        for sender in range(senders):
+            mine = [value.split(b":") for value in values if value.startswith(b"%d:" % sender)]
+            assert [int(number) for _, number, _ in mine] == list(range(count))
 
 
 def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
@@ -64,46 +60,36 @@ def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
     assert sorted(len(records) for records in read_topic(log_dir, "t").values())[-2:] == [0, 6]
 
 
-def test_one_thread_closes_while_others_send(join: Produce, kept_log: Path, topic: str) -> None:
+def send_until_closed(producer: Producer, topic: str, begun: threading.Event, thread: int = 0) -> int:
+    """Send numbers, until the producer's close refuses one; return how many were accepted."""
+    for number in itertools.count():
+        try:
+            producer.send(topic, b"%d" % number, partition=0)
+        except ProducerClosedError:
+            return number
+        begun.set()
+    raise AssertionError
+
+
+def test_one_thread_closes_while_another_sends(join: Produce, kept_log: Path, topic: str) -> None:
     """What was sent before is delivered; who comes later is refused."""
-    producer = join()
+    producer, begun = join(), threading.Event()
     producer.partitions_for(topic)
-    sent, begun = [0], threading.Event()
-
-    def send_on() -> None:
-        while True:
-            producer.send(topic, b"%d" % sent[0], partition=0)
-            sent[0] += 1
-            begun.set()
-
-    def run(_: int) -> None:
-        with pytest.raises(ProducerClosedError):
-            send_on()
-
-    with threads(1, run):
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(send_until_closed, producer, topic, begun)
         begun.wait(10)
         producer.close(20)
     values = read_values(kept_log, topic)
     assert values == [b"%d" % number for number in range(len(values))]
-    assert len(values) >= sent[0]
+    assert len(values) >= sending.result()
 
 
 def close_again_and_again(link: Link, settings: dict[str, object], topic: str, rounds: int) -> None:
     """Make producers, and close them while two threads send, which must learn of that and of nothing else."""
     sys.setswitchinterval(1e-5)
-
-    def send_on() -> None:
-        while True:
-            producer.send(topic, b"value", partition=0)
-            begun.set()
-
-    def run(_: int) -> None:
-        with pytest.raises(ProducerClosedError):
-            send_on()
-
     for _ in range(rounds):
         producer, begun = Producer(settings), threading.Event()
-        with threads(2, run):
+        with threads(2, partial(send_until_closed, producer, topic, begun)):
             begun.wait(20)
             producer.close(0)
 
