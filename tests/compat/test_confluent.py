@@ -229,9 +229,7 @@ class Text(str):
     __slots__ = ()
 
 
-def test_callbacks_run_in_poll_and_tell_where_a_message_is(
-    existing: str, settings: dict[str, Any], confluent: Make
-) -> None:
+def test_callbacks_run_in_poll_and_tell_where_a_message_is(existing: str, confluent: Make) -> None:
     reports: list[Any] = []
     threads: set[int] = set()
 
@@ -239,7 +237,7 @@ def test_callbacks_run_in_poll_and_tell_where_a_message_is(
         threads.add(threading.get_ident())
         reports.append((error, message))
 
-    producer = confluent(settings)
+    producer = confluent()
     for number in range(10):
         fields = Text(f"value {number}"), Text(f"key {number}"), number % 3
         producer.produce(existing, *fields, on_delivery, timestamp=1000 + number, on_delivery=pytest.fail)
@@ -259,11 +257,9 @@ def test_callbacks_run_in_poll_and_tell_where_a_message_is(
     ]
 
 
-def test_poll_and_flush_deliver_while_other_threads_do(
-    existing: str, settings: dict[str, Any], confluent: Make
-) -> None:
+def test_poll_and_flush_deliver_while_other_threads_do(existing: str, confluent: Make) -> None:
     delivered: list[Any] = []
-    producer = confluent({**settings, "linger.ms": 1.5})
+    producer = confluent({"linger.ms": 1.5})
     stop = threading.Event()
 
     def poll() -> None:
@@ -294,9 +290,9 @@ HEADERS: list[Any] = [
 ]
 
 
-def test_headers_arrive(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_headers_arrive(existing: str, stored: Make, confluent: Make) -> None:
     reported: list[Any] = []
-    producer = confluent(settings)
+    producer = confluent()
     for headers in HEADERS:
         producer.produce(
             existing, b"value", partition=0, headers=headers, callback=lambda _, each: reported.append(each.headers())
@@ -306,7 +302,7 @@ def test_headers_arrive(existing: str, settings: dict[str, Any], confluent: Make
     for headers in HEADERS:
         pairs = list(headers.items()) if isinstance(headers, dict) else headers or []
         expected.append([(name, value.encode() if isinstance(value, str) else value) for name, value in pairs] or None)
-    assert [record.headers() for record in consume(settings, existing)[0]] == expected == reported
+    assert [record.headers() for record in stored(existing)[0]] == expected == reported
 
 
 def test_arguments_of_a_wrong_type_are_type_errors(confluent: Make) -> None:
@@ -319,10 +315,8 @@ def test_arguments_of_a_wrong_type_are_type_errors(confluent: Make) -> None:
     assert len(producer) == 0
 
 
-def test_a_message_that_cannot_be_sent_is_refused_at_once(
-    existing: str, settings: dict[str, Any], confluent: Make
-) -> None:
-    producer = confluent({**settings, "message.max.bytes": 1000, "queue.buffering.max.messages": 5})
+def test_a_message_that_cannot_be_sent_is_refused_at_once(existing: str, confluent: Make) -> None:
+    producer = confluent({"message.max.bytes": 1000, "queue.buffering.max.messages": 5})
     for arguments, code in (
         ((existing, b"x" * 2000), KafkaError.MSG_SIZE_TOO_LARGE),
         ((existing, b"x", b"key", 99), KafkaError._UNKNOWN_PARTITION),
@@ -339,21 +333,19 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(
     producer.produce(existing, b"value")
 
 
-def test_only_errors_are_reported_if_so_set(
-    existing: str, settings: dict[str, Any], topic: str, confluent: Make
-) -> None:
+def test_only_errors_are_reported_if_so_set(existing: str, topic: str, confluent: Make) -> None:
     errors: list[Any] = []
-    producer = confluent({**settings, "message.timeout.ms": 300, "delivery.report.only.error": True})
+    producer = confluent({"message.timeout.ms": 300, "delivery.report.only.error": True})
     for name in (existing, f"{topic}-unknown", "no/topic"):
         producer.produce(name, "value", on_delivery=lambda error, _: errors.append(error.code()))
     assert producer.flush() == 0
     assert sorted(errors) == [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION]
 
 
-def test_a_full_slab_is_a_buffer_error(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_a_full_slab_is_a_buffer_error(existing: str, confluent: Make) -> None:
     errors: list[Any] = []
     own = {"queue.buffering.max.kbytes": 64, "on_delivery": lambda error, _: errors.append(error)}
-    producer = confluent(settings | own)
+    producer = confluent(own)
     producer.produce(existing, b"first")
     producer.flush()
 
@@ -372,9 +364,7 @@ def test_a_full_slab_is_a_buffer_error(existing: str, settings: dict[str, Any], 
     assert (producer.flush(PATIENCE_S), errors) == (0, [None] * (1 + accepted))
 
 
-def test_messages_wait_for_their_topic_in_their_order(
-    kafka: KafkaCluster, existing: str, topic: str, settings: dict[str, Any], confluent: Make
-) -> None:
+def test_messages_wait_for_their_topic_in_their_order(stored: Make, kafka: KafkaCluster, existing: str, topic: str, confluent: Make) -> None:
     """As librdkafka does: in the process, in their order, up to ``message.timeout.ms``, also while no thread polls.
 
     The slab has no memory for all of them at once when the topic is there; other topics' messages go ahead.
@@ -382,7 +372,7 @@ def test_messages_wait_for_their_topic_in_their_order(
     errors: list[Any] = []
     missing = f"{topic}-missing"
     own = {"queue.buffering.max.kbytes": 64, "on_delivery": lambda error, _: errors.append(error)}
-    producer = confluent(settings | own)
+    producer = confluent(own)
 
     def produce(number: int) -> None:
         producer.produce(missing, f"{number}".ljust(10_000), partition=0)
@@ -400,7 +390,7 @@ def test_messages_wait_for_their_topic_in_their_order(
     produce(20)
     assert producer.flush(PATIENCE_S) == 0
     assert errors == [None] * 22
-    assert [int(record.value()) for record in consume(settings, missing)[0]] == list(range(21))
+    assert [int(record.value()) for record in stored(missing)[0]] == list(range(21))
 
 
 def test_purge_drops_what_waits_for_its_topic(confluent: Make) -> None:
@@ -415,12 +405,10 @@ def test_purge_drops_what_waits_for_its_topic(confluent: Make) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
-    existing: str, settings: dict[str, Any], confluent: Make, monkeypatch: MonkeyPatch, error: type[BaseException]
-) -> None:
+def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(existing: str, stored: Make, confluent: Make, monkeypatch: MonkeyPatch, error: type[BaseException]) -> None:
     """The next call sends what the slab has not accepted, and nothing else; no message fails by a signal's handler."""
     reports: list[Any] = []
-    producer = confluent(settings)
+    producer = confluent()
     producer.produce(existing, b"first", partition=0)
     producer.flush()
     records = producer._producer._records
@@ -446,12 +434,12 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
     assert producer.flush() == 0
     assert len(calls) == 2 * len(values)
     assert [failure for failure, _ in reports] == [None] * len(values)
-    assert [each.value() for each in consume(settings, existing)[0]] == [b"first", *values]
+    assert [each.value() for each in stored(existing)[0]] == [b"first", *values]
 
 
-def test_integers_of_other_types_are_integers(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_integers_of_other_types_are_integers(existing: str, confluent: Make) -> None:
     reports: list[Any] = []
-    producer = confluent(settings)
+    producer = confluent()
     for number, timestamp in ((np.int64(2), np.int64(5)), (True, 0)):
         producer.produce(existing, b"v", None, number, lambda *report: reports.append(report), timestamp=timestamp)
     assert producer.flush() == 0
@@ -463,10 +451,10 @@ def test_integers_of_other_types_are_integers(existing: str, settings: dict[str,
     assert len(producer) == 0
 
 
-def test_purge_reports_what_is_not_acknowledged(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_purge_reports_what_is_not_acknowledged(existing: str, stored: Make, confluent: Make) -> None:
     """An accepted record is stored all the same: librdkafka promises as much for messages that it purges in flight."""
     codes: list[int] = []
-    producer = confluent(settings)
+    producer = confluent()
     producer.produce(existing, b"first", partition=0)
     producer.flush()
     stop_sender(producer._producer)
@@ -480,11 +468,11 @@ def test_purge_reports_what_is_not_acknowledged(existing: str, settings: dict[st
         os.kill(sender_pid(producer._producer), signal.SIGCONT)
     assert producer.close()
     assert len(codes) == 1, "a message is reported once"
-    assert [record.value() for record in consume(settings, existing)[0]] == [b"first", b"purged"]
+    assert [record.value() for record in stored(existing)[0]] == [b"first", b"purged"]
 
 
 def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, Any], confluent: Make) -> None:
-    producer = confluent(settings)
+    producer = confluent()
     ours, theirs = (each.list_topics(timeout=PATIENCE_S) for each in (producer, confluent_kafka.Producer(settings)))
     assert (ours.cluster_id, ours.controller_id) == (theirs.cluster_id, theirs.controller_id)
     assert {(each.id, each.host, each.port) for each in ours.brokers.values()} == {
@@ -504,8 +492,8 @@ def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, An
     assert producer.cluster_id(PATIENCE_S) == theirs.cluster_id
 
 
-def test_callbacks_can_produce(existing: str, settings: dict[str, Any], confluent: Make) -> None:
-    producer = confluent(settings)
+def test_callbacks_can_produce(existing: str, stored: Make, confluent: Make) -> None:
+    producer = confluent()
 
     def again(error: Any, message: Any) -> None:
         number = int(message.value())
@@ -514,12 +502,12 @@ def test_callbacks_can_produce(existing: str, settings: dict[str, Any], confluen
 
     producer.produce(existing, "5", partition=0, callback=again)
     assert producer.flush() == 0
-    assert [record.value() for record in consume(settings, existing)[0]] == [b"5", b"4", b"3", b"2", b"1", b"0"]
+    assert [record.value() for record in stored(existing)[0]] == [b"5", b"4", b"3", b"2", b"1", b"0"]
 
 
-def test_a_forked_child_goes_on(existing: str, settings: dict[str, Any], confluent: Make, start: Start) -> None:
+def test_a_forked_child_goes_on(existing: str, stored: Make, confluent: Make, start: Start) -> None:
     reports: list[Any] = []
-    producer = confluent({**settings, "on_delivery": lambda *report: reports.append(report)})
+    producer = confluent({"on_delivery": lambda *report: reports.append(report)})
     producer.produce(existing, b"parent", partition=0)
 
     def child(link: Link) -> tuple[int, int, int]:
@@ -529,7 +517,7 @@ def test_a_forked_child_goes_on(existing: str, settings: dict[str, Any], conflue
 
     assert start(child, how="fork").result() == (0, 0, 1)
     assert (producer.flush(), len(reports)) == (0, 1)
-    assert {record.value() for record in consume(settings, existing)[0]} == {b"parent", b"child"}
+    assert {record.value() for record in stored(existing)[0]} == {b"parent", b"child"}
 
 
 def test_a_producer_that_is_dropped_keeps_no_message(tmp_path: Any, slab_name: str) -> None:

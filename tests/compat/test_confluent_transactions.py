@@ -93,7 +93,7 @@ def test_a_groups_metadata_is_read(settings: dict[str, Any]) -> None:
     )
 
 
-def test_calls_out_of_order_say_what_can_follow(confluent: Make, existing: str, settings: dict[str, Any]) -> None:
+def test_calls_out_of_order_say_what_can_follow(confluent: Make, existing: str) -> None:
     nowhere = confluent({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "nowhere"})
     with pytest.raises(KafkaException) as caught:
         nowhere.init_transactions(0.2)
@@ -114,9 +114,9 @@ def test_calls_out_of_order_say_what_can_follow(confluent: Make, existing: str, 
     assert nowhere.close()
 
 
-def test_a_producer_without_an_id_has_no_transactions(confluent: Make, settings: dict[str, Any]) -> None:
+def test_a_producer_without_an_id_has_no_transactions(confluent: Make) -> None:
     with pytest.raises(KafkaException, match=r"transactional\.id"):
-        confluent(settings).init_transactions()
+        confluent().init_transactions()
 
 
 def test_a_refused_message_fails_the_transaction(existing: str, transactional: Any) -> None:
@@ -135,11 +135,9 @@ def test_a_refused_message_fails_the_transaction(existing: str, transactional: A
     transactional.commit_transaction()
 
 
-def test_a_second_producer_of_the_id_fences_the_first(
-    existing: str, settings: dict[str, Any], transactional: Any, confluent: Make
-) -> None:
+def test_a_second_producer_of_the_id_fences_the_first(existing: str, transactional: Any, confluent: Make) -> None:
     transactional.begin_transaction()
-    second = confluent({**settings, "transactional.id": f"id-{existing}"})
+    second = confluent({"transactional.id": f"id-{existing}"})
     second.init_transactions()
     codes: list[int] = []
     with pytest.raises(KafkaException) as caught:  # noqa: PT012 (librdkafka's programs meet it in any of these)
