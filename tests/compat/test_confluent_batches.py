@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from brokers import PATIENCE_S, consume
+from brokers import PATIENCE_S
 from confluent_kafka import KafkaError
 from fixture_types import Make
 from runs import in_threads

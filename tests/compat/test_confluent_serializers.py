@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from brokers import consume
 from confluent_kafka.error import KeySerializationError, ValueSerializationError
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -86,7 +85,9 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_serializer_with_a_registry_is_called_by_the_program_or_a_setting(existing: str, stored: Make, confluent: Make, registry: Any, name: str) -> None:
+def test_a_serializer_with_a_registry_is_called_by_the_program_or_a_setting(
+    existing: str, stored: Make, confluent: Make, registry: Any, name: str
+) -> None:
     """By the program, as confluent-kafka's avro_producer.py, json_producer.py and protobuf_producer.py do."""
     make, read, value = CASES[name]
     serialize, key, producer = make(registry), StringSerializer("utf_8"), confluent()
