@@ -6,6 +6,7 @@ import datetime
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -171,44 +172,26 @@ def test_rows_without_key_stick_and_move_on(producer: Producer, kept_log: Path, 
     assert all(len(records) > 10 for records in read_topic(kept_log, topic).values())
 
 
-class Frame:
-    """Exports its rows as other libraries' frames do, and has nothing else of pyarrow's."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self._rows.__arrow_c_stream__(requested_schema)
-
-
-class Batch:
-    """Exports its rows as one array."""
-
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        self._rows = rows
-
-    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
-        return self._rows.__arrow_c_array__(requested_schema)
-
-
 @pytest.mark.parametrize("chunks", [0, 1, 3])
 def test_anything_that_exports_arrow_data_is_sent(producer: Producer, kept_log: Path, topic: str, chunks: int) -> None:
+    """Also other libraries' frames, which have nothing else of pyarrow's."""
     batch = pa.record_batch({"value": pa.array(["a", "b"], pa.string_view()), "partition": [0, 0]})
     table = pa.Table.from_batches([batch] * chunks, batch.schema)
-    for rows, count in ((Frame(table), 2 * chunks), (table, 2 * chunks), (Batch(batch), 2)):
+    frame = SimpleNamespace(__arrow_c_stream__=table.__arrow_c_stream__)
+    array = SimpleNamespace(__arrow_c_array__=batch.__arrow_c_array__)
+    for rows, count in ((frame, 2 * chunks), (table, 2 * chunks), (array, 2)):
         assert len(producer.send_batch(topic, rows).get(20).offsets) == count
     assert [record.value for record in read_partition(kept_log, topic)] == [b"a", b"b"] * (2 * chunks + 1)
 
 
+NAMELESS = pa.array([[{"key": key, "value": b""}] * 2 for key in ("a", None, None)], HEADERS)
+BEYOND = pa.array([2**63], pa.uint64())
+TWICE = pa.RecordBatch.from_arrays([pa.array(["a"])] * 3, names=["value", "value", "key"])
 REFUSED: dict[str, tuple[Any, type[ShmaccumError], str]] = {
     "no batch": ([1], SerializationError, r"takes a pyarrow\.RecordBatch or what exports Arrow data, not list"),
     "an array": (pa.array([1]), SerializationError, "cannot read the rows of a Int64Array"),
     "unknown column": ({"value": ["a"], "topic": ["t"]}, SerializationError, "unknown column 'topic'"),
-    "twice": (
-        pa.RecordBatch.from_arrays([pa.array(["a"])] * 3, names=["value", "value", "key"]),
-        SerializationError,
-        "column 'value' occurs more than once",
-    ),
+    "twice": (TWICE, SerializationError, "column 'value' occurs more than once"),
     "nothing to send": ({"partition": [1]}, SerializationError, "nothing to send"),
     "value int": ({"value": [1]}, SerializationError, "values must be of binary or string type"),
     "key dictionary": (
@@ -218,37 +201,22 @@ REFUSED: dict[str, tuple[Any, type[ShmaccumError], str]] = {
     ),
     "headers text": ({"value": ["a"], "headers": ["h"]}, SerializationError, "headers must be of type"),
     "header without name": (
-        {
-            "value": ["a"] * 3,
-            "headers": pa.array([[{"key": key, "value": b""}] * 2 for key in ("a", None, None)], HEADERS),
-        },
+        {"value": ["a"] * 3, "headers": NAMELESS},
         SerializationError,
         "headers must all have a name, but row 1 has one that is null or has a null key",
     ),
     "partition text": ({"value": ["a"], "partition": ["0"]}, SerializationError, "must be an integer"),
     "partition float": ({"value": ["a"], "partition": [0.0]}, SerializationError, "must be an integer"),
-    "partition unknown": (
-        {"value": ["a", "b"], "partition": [0, 3]},
-        UnknownTopicOrPartitionError,
-        "Partition 3 of topic t",
-    ),
+    "partition unknown": ({"key": ["a"], "partition": [3]}, UnknownTopicOrPartitionError, "Partition 3 of topic t"),
     "partition negative": ({"value": ["a", "b"], "partition": [0, -1]}, IllegalArgumentError, "Invalid partition: -1"),
-    "partition too large": (
-        {"value": ["a"], "partition": pa.array([2**63], pa.uint64())},
-        SerializationError,
-        "column 'partition'",
-    ),
+    "partition too large": ({"value": ["a"], "partition": BEYOND}, SerializationError, "column 'partition'"),
     "timestamp text": ({"value": ["a"], "timestamp": ["x"]}, SerializationError, "must be a timestamp"),
     "timestamp negative": (
         {"value": ["a", "b"], "timestamp": [0, -5]},
         InvalidTimestampError,
         "timestamp of row 1 must be milliseconds since 1970, not -5",
     ),
-    "timestamp too large": (
-        {"value": ["a"], "timestamp": pa.array([2**63], pa.uint64())},
-        SerializationError,
-        "column 'timestamp'",
-    ),
+    "timestamp too large": ({"value": ["a"], "timestamp": BEYOND}, SerializationError, "column 'timestamp'"),
     "row too large": (
         {"value": pa.array([b"", bytes(1 << 20), b""], pa.binary())},
         RecordTooLargeError,

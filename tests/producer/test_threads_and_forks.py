@@ -143,20 +143,6 @@ def test_a_thread_flushes_while_another_sends(join: Produce, topic: str) -> None
 # --- forks ----------------------------------------------------------------------------------------------
 
 
-def use_inherited(producer: Producer, inherited: Any, topic: str, link: Link) -> tuple[int, int]:
-    with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
-        inherited.get(0)
-    producer.poll()
-    assert producer.metrics()["producer-metrics"]["incomplete-batches"] == 0
-    future = producer.send(topic, b"child", partition=0)
-    link.send("sent")
-    entry = producer._slab.me
-    assert producer._slab.processes.info(entry).roles == Role.PRODUCER
-    offset = future.get(20).offset
-    producer.close()
-    return offset, entry
-
-
 def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     """The child sends with its own table entry; the parent's futures stay the parent's."""
     producer = join(linger_ms=50)
@@ -164,7 +150,21 @@ def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     producer.partitions_for(topic)
     told: list[Any] = []
     future = producer.send(topic, b"parent", partition=0, on_delivery=lambda *what: told.append(what))
-    child = start(lambda link: use_inherited(producer, future, topic, link), how="fork")
+
+    def use_inherited(link: Link) -> tuple[int, int]:
+        with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
+            future.get(0)
+        producer.poll()
+        assert producer.metrics()["producer-metrics"]["incomplete-batches"] == 0
+        mine = producer.send(topic, b"child", partition=0)
+        link.send("sent")
+        entry = producer._slab.me
+        assert producer._slab.processes.info(entry).roles == Role.PRODUCER
+        offset = mine.get(20).offset
+        producer.close()
+        return offset, entry
+
+    child = start(use_inherited, how="fork")
     assert child.hear() == "sent"
     assert future.get(20).offset == 0
     offset, entry = child.result()
@@ -175,62 +175,57 @@ def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
 
 
-def use_another(settings: dict[str, Any], topic: str, link: Link) -> tuple[int, int]:
-    producer = Producer(settings)
-    told: list[Any] = []
-    future = producer.send(topic, b"child", partition=0, on_delivery=lambda *what: told.append(what))
-    producer.flush(20)
-    offset = future.get(1).offset
-    entry = producer._slab.me
-    assert told, "flush did not wait for the record"
-    assert producer._slab.words[producer._slab.geometry.process(entry) + Process.RING_HEAD] > 0
-    producer.close()
-    return offset, entry
-
-
 def test_a_child_makes_a_producer_beside_its_parents(
     join: Produce, start: Start, kept: Settings, kept_log: Path, topic: str
 ) -> None:
     """Under its own table entry: else it reads its parent's completions, and loses its own."""
     producer = join(linger_ms=50)
     assert producer.send(topic, b"parent", partition=0).get(20).offset == 0
-    settings = kept(linger_ms=50)
-    child = start(lambda link: use_another(settings, topic, link), how="fork")
-    offset, entry = child.result()
+
+    def use_another(link: Link) -> tuple[int, int]:
+        told: list[Any] = []
+        with Producer(kept(linger_ms=50)) as another:
+            future = another.send(topic, b"child", partition=0, on_delivery=lambda *what: told.append(what))
+            another.flush(20)
+            slab = another._slab
+            assert told, "flush did not wait for the record"
+            assert slab.words[slab.geometry.process(slab.me) + Process.RING_HEAD] > 0
+            return future.get(1).offset, slab.me
+
+    offset, entry = start(use_another, how="fork").result()
     assert offset == 1
     assert entry != producer._slab.me
     assert producer.send(topic, b"parent again", partition=0).get(20).offset == 2
     assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
 
 
-def send_and_die(producer: Producer, topic: str, link: Link) -> None:
-    for number in range(50):
-        producer.send(topic, b"%d" % number, partition=0)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_forked_child_is_killed(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     producer = join()
-    child = start(lambda link: send_and_die(producer, topic, link), how="fork")
-    assert child.join() == -signal.SIGKILL
+
+    def send_and_die(link: Link) -> None:
+        for number in range(50):
+            producer.send(topic, b"%d" % number, partition=0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert start(send_and_die, how="fork").join() == -signal.SIGKILL
     producer.send(topic, b"last", partition=0)
     producer.flush(20)
     assert read_values(kept_log, topic) == [b"%d" % number for number in range(50)] + [b"last"]
-
-
-def send_from_grandchild(producer: Producer, topic: str, link: Link) -> int:
-    if pid := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    producer.send(topic, b"grandchild", partition=0)
-    producer.flush(20)
-    os._exit(7)
 
 
 def test_a_child_of_a_child(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     """As with Spark's daemon, which forks workers that never saw the slab's making."""
     producer = join()
     producer.partitions_for(topic)
-    assert start(lambda link: send_from_grandchild(producer, topic, link), how="fork").result() == 7
+
+    def send_from_grandchild(link: Link) -> int:
+        if pid := os.fork():
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        producer.send(topic, b"grandchild", partition=0)
+        producer.flush(20)
+        os._exit(7)
+
+    assert start(send_from_grandchild, how="fork").result() == 7
     assert read_values(kept_log, topic) == [b"grandchild"]
 
 
@@ -238,18 +233,16 @@ def test_the_parent_leaves_and_the_child_stays(produce: Produce, start: Start, l
     """The sender serves as long as anybody is there, and the last one out cleans up."""
     producer = produce()
     producer.partitions_for("t")
-    child = start(lambda link: send_late(producer, link), how="fork")
-    assert child.hear() == "ready"
+
+    def send_late(link: Link) -> int:
+        producer.poll()  # takes the child's place in the slab
+        link.send("ready")
+        link.recv()
+        offset = producer.send("t", b"late", partition=0).get(20).offset
+        producer.close()
+        return offset
+
+    child = start(send_late, how="fork").ready()
     producer.close()
-    child.tell()
-    assert child.result() == 0
+    assert child.finish() == 0
     assert read_values(log_dir, "t") == [b"late"]
-
-
-def send_late(producer: Producer, link: Link) -> int:
-    producer.poll()  # takes the child's place in the slab
-    link.send("ready")
-    link.recv()
-    offset = producer.send("t", b"late", partition=0).get(20).offset
-    producer.close()
-    return offset

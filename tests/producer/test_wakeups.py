@@ -9,7 +9,6 @@ import signal
 import termios
 import time
 
-import pytest
 from fixture_types import Produce
 from producers import sender_pid, stop_sender, wait_until
 
@@ -69,9 +68,11 @@ def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce
     producer.flush()
 
 
-@pytest.mark.parametrize("by", ["core", "Python"])
-def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: Produce, by: str) -> None:
-    """The record that finds it full goes to another partition, so that it would wait for its linger."""
+def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: Produce) -> None:
+    """The record that finds it full goes to another partition, so that it would wait for its linger.
+
+    Here the core leaves that record to Python; its own code has a test beside it (``tests/core/test_send.py``).
+    """
     producer = produce(num_partitions=5, linger_ms=60_000)
     words, sender = producer._slab.words, sender_pid(producer)
 
@@ -86,8 +87,7 @@ def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: P
         try:
             for sleep in range(1, 100):
                 words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
-                if by == "Python":
-                    words[Super.GENERATION] += 1  # the core leaves the record to it
+                words[Super.GENERATION] += 1
                 before = rings(producer)
                 future = producer.send(topic, bytes(1000))
                 if future.batch != second.batch:
