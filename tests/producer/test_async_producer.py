@@ -9,6 +9,7 @@ import inspect
 import os
 import signal
 import threading
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,11 +22,11 @@ from faults import stopped_with
 from fixture_types import Settings
 from producers import kept_slab, kill_sender, sender_pid, stop_sender, wait_until_gone
 from runs import in_threads
-from senders import read_topic, read_values
+from senders import read_values
 
 import shmaccum
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
-from shmaccum._core import Process
+from shmaccum._core import Process, Super
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -116,7 +117,9 @@ async def stopped_sender(producer: AsyncProducer, topic: str) -> AsyncIterator[N
     await producer.partitions_for(topic)
     pool = producer._producer._accumulator.state.pool
     await until(lambda: pool.available_memory() == pool.total_memory)
-    pid = sender_pid(producer._producer)
+    pid, words = sender_pid(producer._producer), producer._producer._slab.words
+    # Where it only begins to sleep, it would go on with a look at the clock from before.
+    await until(lambda: words[Super.SENDER_ASLEEP] and process_state(pid) == "S")
     stop_sender(producer._producer, asleep=True)
     try:
         yield
@@ -132,6 +135,10 @@ async def full_slab(producer: AsyncProducer, topic: str) -> AsyncIterator[list[A
         while producer._producer._accumulator.state.pool.available_memory():
             futures.append(await producer.send(topic, LARGE_VALUE))
         yield futures
+
+
+def process_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 def queued(producer: AsyncProducer) -> int:
@@ -153,6 +160,7 @@ async def _of(awaitable: Awaitable[Any]) -> Any:
 
 @in_both_loops
 async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, kept_log: Path) -> None:
+    """By one task, and by many at once."""
     async with open_producer() as producer:
         future = await producer.send(topic, b"value", b"key", [("name", b"header")], 1, 1000)
         metadata = await future
@@ -161,34 +169,17 @@ async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, kept_
         assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
         assert (await producer.send_and_wait(topic, b"next", partition=1)).offset == 1
         assert await producer.partitions_for(f"{topic}-2") == {0, 1, 2}
-    assert read_values(kept_log, topic, 1) == [b"value", b"next"]
-
-
-@in_both_loops
-async def test_many_tasks_await_their_records(open_producer: Open, topic: str, kept_log: Path) -> None:
-    async with open_producer() as producer:
 
         async def send(number: int) -> int:
             return (await (await producer.send(topic, b"%d" % number, partition=0))).offset
 
         assert await asyncio.gather(*map(send, range(300))) == list(range(300))
+    assert read_values(kept_log, topic, 1) == [b"value", b"next"]
     assert read_values(kept_log, topic) == [b"%d" % number for number in range(300)]
 
 
 @in_both_loops
-async def test_leaving_the_block_flushes(open_producer: Open, topic: str) -> None:
-    async with open_producer(linger_ms=60_000) as producer:
-        futures = [await producer.send(topic, b"value") for _ in range(10)]
-        assert not any(future.done() for future in futures)
-    assert all(future.succeeded() for future in futures)
-    with pytest.raises(ProducerClosedError):
-        await producer.send(topic, b"late")
-    await producer.flush()
-    await producer.close()
-
-
-@in_both_loops
-async def test_flush_waits_for_what_was_sent_before(open_producer: Open, topic: str) -> None:
+async def test_flush_and_the_end_of_the_block_wait_for_what_was_sent_before(open_producer: Open, topic: str) -> None:
     async with open_producer(linger_ms=60_000) as producer:
         futures = [await producer.send(topic, bytes(1000)) for _ in range(50)]
         await producer.flush()
@@ -199,8 +190,11 @@ async def test_flush_waits_for_what_was_sent_before(open_producer: Open, topic: 
                 await producer.flush(0.01)
             with pytest.raises(IllegalArgumentError):
                 await producer.flush(-1)
-        await producer.flush()
-        assert pending.succeeded()
+    assert pending.succeeded()
+    with pytest.raises(ProducerClosedError):
+        await producer.send(topic, b"late")
+    await producer.flush()
+    await producer.close()
 
 
 @in_both_loops
@@ -307,16 +301,24 @@ async def test_serializers_and_interceptors_see_each_record_once(
 
 @in_both_loops
 async def test_unknown_topic_holds_up_no_other(open_producer: Open, topic: str) -> None:
+    """A wait for it can be cancelled; the sender answers the next one."""
+    new = f"{topic}-2"
     async with open_producer(max_block_ms=300) as producer:
         async with stopped_sender(producer, topic), ticking() as turns:
-            waiting = asyncio.create_task(producer.send(f"{topic}-2", b"value"))
+            waiting = asyncio.create_task(producer.send(new, b"value"))
             await asyncio.sleep(SOON_S)
             pending = await producer.send(topic, b"second")
             assert not waiting.done()
-            with pytest.raises(KafkaTimeoutError, match=f"Topic {topic}-2 not present in metadata after 300 ms"):
+            with pytest.raises(KafkaTimeoutError, match=f"Topic {new} not present in metadata after 300 ms"):
                 await waiting
             assert turns() > 10
+            waits: list[Awaitable[Any]] = [producer.send(new, b"value"), producer.partitions_for(new)]
+            for wait in waits:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(wait, SOON_S)
         await pending
+    async with open_producer() as producer:
+        assert (await producer.send_and_wait(new, b"value")).offset == 0
 
 
 # --- back-pressure and cancellation ---------------------------------------------------------------------
@@ -393,16 +395,6 @@ async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str,
         await (await kept)
     sent = [value for value in read_values(small_log, topic) if value != LARGE_VALUE]
     assert sent == [b"kept" + LARGE_VALUE]
-
-
-@in_both_loops
-async def test_cancelled_wait_for_metadata(open_producer: Open, topic: str) -> None:
-    async with open_producer() as producer:
-        async with stopped_sender(producer, topic):
-            for waiting in (producer.send(f"{topic}-2", b"value"), producer.partitions_for(f"{topic}-2")):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(waiting, SOON_S)  # type: ignore[arg-type]
-        assert (await producer.send_and_wait(f"{topic}-2", b"value")).offset == 0
 
 
 @in_both_loops
@@ -572,13 +564,20 @@ async def test_completions_that_a_thread_reads_resolve_in_the_loop(
 def test_fork_in_a_running_loop(open_small: Open, topic: str, small_log: Path) -> None:
     """The child is a process of its own; the parent's waits, loop and place in the queue stay as they are."""
 
+    async def use_inherited(producer: AsyncProducer, parents: Any) -> None:
+        with pytest.raises(DeadOwnerError):
+            await parents
+        gc.collect()
+        assert (await producer.send_and_wait(topic, b"child")).offset >= 0
+        await producer.close()
+
     async def main() -> None:
         async with open_small() as producer:
             async with full_slab(producer, topic) as futures:
                 send = asyncio.create_task(producer.send(topic, b"parent" + LARGE_VALUE))
                 acknowledgement = asyncio.ensure_future(futures[-1])
                 await until(lambda: queued(producer))
-                child = run_child(use_inherited(producer, futures[-1], topic))
+                child = run_child(use_inherited(producer, futures[-1]))
                 await asyncio.sleep(SOON_S)
                 assert queued(producer) in (1, 2)  # the child may wait, too
                 assert not send.done()
@@ -587,16 +586,7 @@ def test_fork_in_a_running_loop(open_small: Open, topic: str, small_log: Path) -
             assert await asyncio.to_thread(exit_code, child) == 0
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    values = [value[:6] for records in read_topic(small_log, topic).values() for *_, value, _ in records]
-    assert {b"parent", b"child"} < set(values)
-
-
-async def use_inherited(producer: AsyncProducer, parents: Any, topic: str) -> None:
-    with pytest.raises(DeadOwnerError):
-        await parents
-    gc.collect()
-    assert (await producer.send_and_wait(topic, b"child")).offset >= 0
-    await producer.close()
+    assert {b"parent", b"child"} < {value[:6] for value in read_values(small_log, topic) if value}
 
 
 def run_child(work: Coroutine[Any, Any, None]) -> int:
@@ -609,8 +599,6 @@ def run_child(work: Coroutine[Any, Any, None]) -> int:
         asyncio.run(asyncio.wait_for(work, 60))
         status = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     os._exit(status)
 
@@ -709,12 +697,12 @@ async def test_awaited_records_need_no_slice(open_producer: Open, topic: str) ->
     """The doorbell wakes the loop: without the slices of waiting, every record is acknowledged all the same."""
     async with open_producer(linger_ms=0) as producer:
         await producer.send_and_wait(topic, b"first")
-        slab = producer._producer._slab
-        pending = slab.companion(PendingBatches).of_loop()
-        pending._check = lambda: None  # type: ignore[method-assign]
+        pending = producer._producer._slab.companion(PendingBatches)
+        of_loop = pending.of_loop()
+        of_loop._check = lambda: None  # type: ignore[method-assign]
         for _ in range(50):
             await producer.send_and_wait(topic, b"value")
-        assert slab.companion(PendingBatches).of_loop() is pending
+        assert pending.of_loop() is of_loop
 
 
 def test_form() -> None:
