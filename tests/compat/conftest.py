@@ -45,10 +45,16 @@ def existing(kafka: KafkaCluster, topic: str) -> str:
 def stored(settings: dict[str, Any]) -> Make:
     """Return ``stored(topic)``: the records of each partition, as confluent-kafka's consumer reads them."""
 
-    def read(topic: str) -> dict[int, list[Message]]:
-        return consume(settings, topic)
+    def read(topic: str, **own: str) -> dict[int, list[Message]]:
+        return consume(settings | {name.replace("_", "."): value for name, value in own.items()}, topic)
 
     return read
+
+
+@pytest.fixture
+def values(stored: Make) -> Make:
+    """Return ``values(topic)``: those of all its records."""
+    return lambda topic, **own: [record.value() for records in stored(topic, **own).values() for record in records]
 
 
 @pytest.fixture(scope="module")

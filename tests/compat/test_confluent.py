@@ -397,7 +397,7 @@ def test_purge_drops_what_waits_for_its_topic(confluent: Make) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
-    existing: str, stored: Make, confluent: Make, monkeypatch: MonkeyPatch, error: type[BaseException]
+    existing: str, values: Make, confluent: Make, monkeypatch: MonkeyPatch, error: type[BaseException]
 ) -> None:
     """The next call sends what the slab has not accepted, and nothing else; no message fails by a signal's handler."""
     reports: list[Any] = []
@@ -405,8 +405,8 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
     producer.produce(existing, b"first", partition=0)
     producer.flush()
     records = producer._producer._records
-    send_in, values = records.send_in, [b"%d" % number for number in range(4)]
-    for value in values:
+    send_in, sent = records.send_in, [b"%d" % number for number in range(4)]
+    for value in sent:
         message = Message(producer.reports, existing, None, value, None, lambda *report: reports.append(report))
         producer._parking.add(Produced(message, 0, 0, None))
 
@@ -425,9 +425,9 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
         with contextlib.suppress(error):
             producer._parking.retry()
     assert producer.flush() == 0
-    assert len(calls) == 2 * len(values)
-    assert [failure for failure, _ in reports] == [None] * len(values)
-    assert [each.value() for each in stored(existing)[0]] == [b"first", *values]
+    assert len(calls) == 2 * len(sent)
+    assert [failure for failure, _ in reports] == [None] * len(sent)
+    assert values(existing) == [b"first", *sent]
 
 
 def test_integers_of_other_types_are_integers(existing: str, confluent: Make) -> None:
@@ -444,7 +444,7 @@ def test_integers_of_other_types_are_integers(existing: str, confluent: Make) ->
     assert len(producer) == 0
 
 
-def test_purge_reports_what_is_not_acknowledged(existing: str, stored: Make, confluent: Make) -> None:
+def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, confluent: Make) -> None:
     """An accepted record is stored all the same: librdkafka promises as much for messages that it purges in flight."""
     codes: list[int] = []
     producer = confluent()
@@ -461,7 +461,7 @@ def test_purge_reports_what_is_not_acknowledged(existing: str, stored: Make, con
         os.kill(sender_pid(producer._producer), signal.SIGCONT)
     assert producer.close()
     assert len(codes) == 1, "a message is reported once"
-    assert [record.value() for record in stored(existing)[0]] == [b"first", b"purged"]
+    assert values(existing) == [b"first", b"purged"]
 
 
 def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, Any], confluent: Make) -> None:
@@ -485,7 +485,7 @@ def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, An
     assert producer.cluster_id(PATIENCE_S) == theirs.cluster_id
 
 
-def test_callbacks_can_produce(existing: str, stored: Make, confluent: Make) -> None:
+def test_callbacks_can_produce(existing: str, values: Make, confluent: Make) -> None:
     producer = confluent()
 
     def again(error: Any, message: Any) -> None:
@@ -495,10 +495,10 @@ def test_callbacks_can_produce(existing: str, stored: Make, confluent: Make) -> 
 
     producer.produce(existing, "5", partition=0, callback=again)
     assert producer.flush() == 0
-    assert [record.value() for record in stored(existing)[0]] == [b"5", b"4", b"3", b"2", b"1", b"0"]
+    assert values(existing) == [b"5", b"4", b"3", b"2", b"1", b"0"]
 
 
-def test_a_forked_child_goes_on(existing: str, stored: Make, confluent: Make, start: Start) -> None:
+def test_a_forked_child_goes_on(existing: str, values: Make, confluent: Make, start: Start) -> None:
     reports: list[Any] = []
     producer = confluent({"on_delivery": lambda *report: reports.append(report)})
     producer.produce(existing, b"parent", partition=0)
@@ -510,7 +510,7 @@ def test_a_forked_child_goes_on(existing: str, stored: Make, confluent: Make, st
 
     assert start(child, how="fork").result() == (0, 0, 1)
     assert (producer.flush(), len(reports)) == (0, 1)
-    assert {record.value() for record in stored(existing)[0]} == {b"parent", b"child"}
+    assert set(values(existing)) == {b"parent", b"child"}
 
 
 def test_a_producer_that_is_dropped_keeps_no_message(tmp_path: Path, slab_name: str) -> None:

@@ -106,7 +106,7 @@ def test_what_a_callback_raises_stops_no_other(existing: str, confluent: Make) -
     assert (sorted(calls), producer.flush()) == ([b"1", b"2"], 0)
 
 
-def test_threads_share_a_producer(existing: str, stored: Make, confluent: Make) -> None:
+def test_threads_share_a_producer(existing: str, values: Make, confluent: Make) -> None:
     producer = confluent()
     accepted: list[int] = []
 
@@ -117,11 +117,10 @@ def test_threads_share_a_producer(existing: str, stored: Make, confluent: Make) 
 
     in_threads(4, produce)
     assert (sum(accepted), producer.flush(PATIENCE_S)) == (400, 0)
-    values = {record.value() for records in stored(existing).values() for record in records}
-    assert len(values) == 400
+    assert len(set(values(existing))) == 400
 
 
-def test_many_messages_under_a_small_limit(existing: str, stored: Make, confluent: Make) -> None:
+def test_many_messages_under_a_small_limit(existing: str, values: Make, confluent: Make) -> None:
     producer = confluent({"queue.buffering.max.messages": 100})
     waiting = [{"value": f"{number}"} for number in range(2000)]
     while waiting:
@@ -129,14 +128,12 @@ def test_many_messages_under_a_small_limit(existing: str, stored: Make, confluen
         waiting = [{"value": message["value"]} for message in waiting if "_error" in message]
         producer.poll(0.01)
     assert producer.flush(PATIENCE_S) == 0
-    values = [record.value() for records in stored(existing).values() for record in records]
-    assert sorted(map(int, values)) == list(range(2000))
+    assert sorted(map(int, values(existing))) == list(range(2000))
 
 
-def test_producers_come_and_go(existing: str, stored: Make, confluent: Make) -> None:
+def test_producers_come_and_go(existing: str, values: Make, confluent: Make) -> None:
     for number in range(3):
         producer = confluent()
         assert producer.produce_batch(existing, [{"value": f"{number}-{each}"} for each in range(5)]) == 5
         producer.close()
-    values = {record.value() for records in stored(existing).values() for record in records}
-    assert len(values) == 15
+    assert len(set(values(existing))) == 15

@@ -82,6 +82,7 @@ def test_metrics_are_those_that_the_page_says(connect: Produce) -> None:
             there = {name for name in names if name in metrics[groups[group]]}
             assert there == {name for name, is_here in names.items() if is_here}
     assert metrics["kafka-metrics-count"]["count"] == sum(map(len, metrics.values()))
+    assert all(isinstance(value, int | float) for group in metrics.values() for value in group.values())
 
 
 def test_metrics_of_known_batches(fake: FakeBroker, connect: Produce) -> None:
