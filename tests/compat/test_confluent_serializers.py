@@ -66,11 +66,7 @@ def registry(topic: str) -> SchemaRegistryClient:
 
 
 CASES: dict[str, tuple[Any, Any, Any]] = {
-    "avro": (
-        lambda registry: AvroSerializer(registry, AVRO),
-        lambda registry: AvroDeserializer(registry, AVRO),
-        USER,
-    ),
+    "avro": (lambda registry: AvroSerializer(registry, AVRO), lambda registry: AvroDeserializer(registry, AVRO), USER),
     "json": (
         lambda registry: JSONSerializer(JSON_SCHEMA, registry),
         lambda registry: JSONDeserializer(JSON_SCHEMA, schema_registry_client=registry),

@@ -63,10 +63,7 @@ def test_headers_can_be_a_dict_and_text(producer: Producer, kept_log: Path, topi
     producer.send(topic, b"v", headers={"a": "1", "b": b"2", "c": None}, partition=0)
     producer.send(topic, b"v", headers=[("a", "1"), ("a", b"2")], partition=0).get(20)
     found = [record.headers for record in read_partition(kept_log, topic, while_written=True)]
-    assert [list(headers) for headers in found] == [
-        [("a", b"1"), ("b", b"2"), ("c", None)],
-        [("a", b"1"), ("a", b"2")],
-    ]
+    assert [list(headers) for headers in found] == [[("a", b"1"), ("b", b"2"), ("c", None)], [("a", b"1"), ("a", b"2")]]
 
 
 def test_metadata_has_sizes_and_the_partition(producer: Producer, topic: str) -> None:

@@ -52,10 +52,7 @@ def test_end_to_end(produce: Produce, log_dir: Path, version: str, compression: 
 
     found = read_partition(log_dir, "t")
     assert [(record.key, record.value) for record in found] == [(b"half of the memory", large), *single, *rows]
-    assert [record.timestamp for record in found] == [
-        *range(999, 1000 + len(single)),
-        *range(2000, 2000 + len(rows)),
-    ]
+    assert [record.timestamp for record in found] == [*range(999, 1000 + len(single)), *range(2000, 2000 + len(rows))]
     (segment,) = (log_dir / "t-0").glob("*.log")
     batches, used = MemoryRecords(segment.read_bytes()), set()
     while batches.has_next():
