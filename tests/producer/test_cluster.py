@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 from brokers import consume_values
 from fixture_types import Produce, Settings
@@ -31,13 +32,15 @@ def test_a_topic_that_grows_is_noticed(kafka: KafkaCluster, topic: str, connect:
     kafka.admin.grow_topic(topic, 4)
     wait_until(lambda: producer.partitions_for(topic) == {0, 1, 2, 3}, "the new partitions are known")
     after = [producer.send(topic, key, key) for key in keys]
+    columns = producer.send_batch(topic, pa.record_batch({"key": keys}))
     unkeyed = Counter(producer.send(topic, b"x" * 10_000).topic_partition.partition for _ in range(200))
     producer.flush(20)
     assert [future.get(0).partition for future in before] == [partition_for_key(key, 2) for key in keys]
     assert [future.get(0).partition for future in after] == [partition_for_key(key, 4) for key in keys]
+    assert columns.get(0).partitions.tolist() == [partition_for_key(key, 4) for key in keys]
     assert sorted(unkeyed) == [0, 1, 2, 3]
     found = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
-    assert sum(map(len, found.values())) == 300
+    assert sum(map(len, found.values())) == 350
 
 
 def test_large_records_from_slots_that_are_not_adjacent(kafka: KafkaCluster, topic: str, connect: Produce) -> None:

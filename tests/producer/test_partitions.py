@@ -1,4 +1,4 @@
-"""What a running producer makes of what the sender learns: topics that grow, leaders that go, deques that get long."""
+"""What a running producer makes of what the sender learns: leaders that go, deques that get long."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from producers import settings_of
 from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
-from shmaccum.producer.partitioner import partition_for_key
-
-KEYS = [b"key %d" % number for number in range(40)]
 
 
 @pytest.fixture
@@ -30,30 +27,6 @@ def producer(run: HandRun, config: ProducerConfig) -> Iterator[Producer]:
     producer = Producer(config)
     yield producer
     producer.close(0)
-
-
-def grow(run: HandRun, log_dir: str) -> None:
-    """Let the topic grow, and the sender find that without a request."""
-    (Path(log_dir) / "t-3").mkdir()
-    run.transport.request_update(["t"])
-    run.run(1)
-
-
-def test_keys_go_by_the_new_number_of_partitions(run: HandRun, producer: Producer, config: ProducerConfig) -> None:
-    """Of records and of columns; records without keys find the new partition, too."""
-    before = [producer.send("t", key=key).topic_partition.partition for key in KEYS]
-    grow(run, config.log_dir)
-    assert producer.partitions_for("t") == {0, 1, 2, 3}
-    after = [producer.send("t", key=key).topic_partition.partition for key in KEYS]
-    columns = producer.send_batch("t", pa.record_batch({"key": KEYS}))
-    run.run(3)
-    assert before == [partition_for_key(key, 3) for key in KEYS]
-    assert after == columns.get(0).partitions.tolist() == [partition_for_key(key, 4) for key in KEYS]
-    chosen = set()
-    for _ in range(60):
-        chosen.add(producer.send("t", b"x" * 1000).topic_partition.partition)
-        run.run(2)
-    assert chosen == {0, 1, 2, 3}
 
 
 def test_records_and_columns_keep_away_from_a_partition_without_leader(run: HandRun, producer: Producer) -> None:

@@ -17,8 +17,7 @@ from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_u
 from runs import in_threads
 from senders import read_partition, read_topic, read_values
 
-import shmaccum
-from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata, TopicPartition
+from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata
 from shmaccum.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -328,18 +327,6 @@ def test_waiting_starts_a_missing_sender(join: Produce, topic: str) -> None:
         kill_sender(producer)
         wait()
         assert future.succeeded()
-
-
-# --- metrics --------------------------------------------------------------------------------------------
-
-
-def test_the_package_exports() -> None:
-    assert {name: getattr(shmaccum, name).__name__ for name in shmaccum.__all__} == {
-        name: name for name in shmaccum.__all__
-    }
-    assert shmaccum.TopicPartition is TopicPartition
-    with pytest.raises(AttributeError, match="nothing_of_that_name"):
-        _ = shmaccum.nothing_of_that_name
 
 
 def test_futures_have_the_methods_of_concurrent_futures(join: Produce, topic: str) -> None:

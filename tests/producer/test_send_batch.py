@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -288,25 +289,23 @@ def test_an_error_with_accepted_rows_can_be_pickled(producer: Producer, topic: s
     assert (type(copy), copy.args, copy.accepted) == (BufferExhaustedError, ("full",), None)
 
 
-def send_batches(link: Link, settings: dict[str, object], child: int, batches: int, rows: int) -> bool:
-    with Producer(settings) as producer:
-        producer.partitions_for("t")
-        link.send("ready")
-        link.recv()
-        values = [f"{child}:{number}" for number in range(batches * rows)]
-        whole = pa.record_batch({"value": values, "partition": [number % 2 for number in range(batches * rows)]})
-        futures = [producer.send_batch("t", whole.slice(number * rows, rows)) for number in range(batches)]
-        return all(future.get(30) is not None for future in futures)
-
-
 def test_several_processes_into_the_same_partitions(
     settings: Settings, produce: Produce, start: Start, log_dir: Path
 ) -> None:
     """All rows, exactly once, and in order for each process; single records in between."""
-    producer = produce()
-    children = [start(send_batches, settings(), child, 12, 200) for child in range(2)]
-    for child in children:
-        assert child.hear() == "ready"
+    producer, rows = produce(), 2400
+
+    def send_batches(link: Link, child: int) -> bool:
+        with Producer(settings()) as producer:
+            producer.partitions_for("t")
+            link.send("ready")
+            link.recv()
+            values = [f"{child}:{number}" for number in range(rows)]
+            whole = pa.record_batch({"value": values, "partition": [number % 2 for number in range(rows)]})
+            futures = [producer.send_batch("t", whole.slice(first, 200)) for first in range(0, rows, 200)]
+            return all(future.get(30) is not None for future in futures)
+
+    children = [start(partial(send_batches, child=child), how="fork").ready() for child in range(2)]
     for child in children:
         child.tell()
     futures = [producer.send("t", f"9:{number}", partition=number % 2) for number in range(600)]
@@ -318,5 +317,5 @@ def test_several_processes_into_the_same_partitions(
         for record in read_partition(log_dir, "t", partition):
             sender, number = map(int, record.value.split(b":"))
             by_child[sender].append(number)
-        assert by_child[0] == by_child[1] == list(range(partition, 2400, 2))
+        assert by_child[0] == by_child[1] == list(range(partition, rows, 2))
         assert by_child[9] == list(range(partition, 600, 2))

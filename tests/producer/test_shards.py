@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from brokers import consume_values
@@ -42,20 +43,19 @@ def sharded(kafka: KafkaCluster, kafka_settings: Settings, slab_name: str, topic
         wait_until_gone(f"{slab_name}@{number}")
 
 
-def send_numbered(link: Link, settings: dict[str, object], topic: str, process: int) -> str:
-    with Producer(settings) as producer:
-        link.send(producer._slab.name)
-        link.recv()
-        for number in range(RECORDS):
-            producer.send(topic, b"%d %d" % (process, number), partition=number % 2)
-        producer.flush(60)
-        return producer._slab.name
-
-
 def test_processes_are_divided_evenly_and_each_keeps_its_order(
     sharded: Sharded, slab_name: str, kafka: KafkaCluster, topic: str, start: Start
 ) -> None:
-    children = [start(send_numbered, sharded(), topic, process).ready() for process in range(PROCESSES)]
+    def send_numbered(link: Link, process: int) -> str:
+        with Producer(sharded()) as producer:
+            link.send("there")
+            link.recv()
+            for number in range(RECORDS):
+                producer.send(topic, b"%d %d" % (process, number), partition=number % 2)
+            producer.flush(60)
+            return producer._slab.name
+
+    children = [start(partial(send_numbered, process=number), how="fork").ready() for number in range(PROCESSES)]
     joined = Counter(finish(*children))
 
     assert joined == {f"{slab_name}@{number}": PROCESSES // SHARDS for number in range(SHARDS)}

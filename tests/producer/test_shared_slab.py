@@ -110,14 +110,6 @@ def test_refusal_names_each_setting_and_both_values(settings: Settings, slab_nam
 # --- each producer's own -----------------------------------------------------------------------------
 
 
-def test_each_producer_has_its_own_linger(kept: Settings, topic: str) -> None:
-    with Producer(kept(linger_ms=60_000)) as patient, Producer(kept(linger_ms=0)) as hasty:
-        hasty.send(topic, b"hasty", partition=0).get(20)
-        future = patient.send(topic, b"patient", partition=0)
-        patient.poll(0.2)
-        assert not future.is_done
-
-
 def test_a_batch_is_full_at_the_least_batch_size_of_its_producers(kept: Settings, topic: str) -> None:
     with (
         Producer(kept(linger_ms=60_000, batch_size=1 << 20)) as large,
@@ -142,6 +134,8 @@ def test_shared_batch_leaves_after_the_least_linger(kept: Settings, start: Start
         hasty.send(topic, b"first", partition=0).get(20)
         patient.tell(b"patient")
         wait_until(lambda: hasty._slab.undelivered() != (0, 0), "the patient one has begun a batch")
+        hasty.poll(0.2)
+        assert hasty._slab.undelivered() == (1, 1), "it lingers"
         hasty.send(topic, b"hasty", partition=0).get(20)
         assert patient.hear() < 20_000
     patient.finish()
