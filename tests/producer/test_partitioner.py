@@ -1,4 +1,4 @@
-"""The sticky partition: it switches with a batch, and all partitions get equal shares in the long run."""
+"""The partition of a record: the sticky one, which switches with a batch, or its key's, by murmur2."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from typing import NamedTuple, cast
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 from producers import settings_of
+from record_batches import examples
 from runs import in_threads
 from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
+from shmaccum._core import murmur2
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.producer.partitioner import StickyPartitioner
+from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
 
 BATCH = 1000
 
@@ -108,17 +113,45 @@ def test_batches_are_spread_evenly_in_pieces() -> None:
     assert sticky_of(4).spread(1000, 0) == pytest.approx(dict.fromkeys(range(4), 250), abs=50)
 
 
+# --- keys -----------------------------------------------------------------------------------------------
+
+OF_KAFKAS_OWN_TEST = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+def test_the_vectors_of_kafkas_own_test() -> None:
+    assert {data: murmur2(data) for data in OF_KAFKAS_OWN_TEST} == OF_KAFKAS_OWN_TEST
+
+
+@examples
+@given(st.binary(max_size=40) | st.integers(250, 270).map(lambda size: bytes(range(90)) * 3 + bytes(size - 250)))
+def test_kafka_python_agrees(data: bytes) -> None:
+    theirs = kafka_python_murmur2(data)
+    assert murmur2(data) & 0xFFFFFFFF == theirs & 0xFFFFFFFF
+    assert -(2**31) <= murmur2(data) < 2**31
+    assert partition_for_key(data, 7) == (theirs & 0x7FFFFFFF) % 7
+
+
 # --- what the broker gets --------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def config(slab_name: str, tmp_path: Path) -> ProducerConfig:
-    """Return the settings of a slab with small batches and of a topic with many partitions."""
-    return ProducerConfig.parse(
-        settings_of(
-            slab_name, tmp_path / "log", batch_size=1024, shmaccum_slot_size=1024, num_partitions=100, linger_ms=10
-        )
-    )
+def partitions() -> int:
+    """Return how many partitions the topic has."""
+    return 100
+
+
+@pytest.fixture
+def config(slab_name: str, tmp_path: Path, partitions: int) -> ProducerConfig:
+    """Return the settings of a slab with small batches."""
+    small = {"batch_size": 1024, "shmaccum_slot_size": 1024, "num_partitions": partitions, "linger_ms": 10}
+    return ProducerConfig.parse(settings_of(slab_name, tmp_path / "log", **small))
 
 
 @pytest.fixture
@@ -181,3 +214,38 @@ def test_columns_leave_one_batch_that_is_not_full(
             producer.send("t", bytes(32))
     assert created(producer) <= (rows + records) * rounds // 24 + 2
     run.run(200)
+
+
+# --- what the sender learns: leaders that go, deques that get long ----------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [3])
+def test_records_and_columns_keep_away_from_a_partition_without_leader(
+    run: HandRun, produce: Callable[[], Producer]
+) -> None:
+    producer = produce()
+    run.transport.no_leader = frozenset({TopicPartition("t", 1)})
+    run.run(1)
+    futures = []
+    for _ in range(40):
+        futures.append(producer.send("t", b"x" * 1000))
+        run.run(2)
+    # The partition of the moment was chosen before: a batch's worth may still go there.
+    assert {future.topic_partition.partition for future in futures[2:]} == {0, 2}
+    producer.send_batch("t", pa.record_batch({"value": [b"x" * 500] * 100}))
+    queued = [len(run.accumulator.map.queues[TopicPartition("t", number)]) for number in range(3)]
+    assert queued[1] <= 1
+    assert min(queued[0], queued[2]) > 5
+    run.transport.no_leader = frozenset()
+    run.run(60)
+
+
+@pytest.mark.parametrize("partitions", [3])
+def test_a_partition_that_is_not_served_gets_less(run: HandRun, produce: Callable[[], Producer]) -> None:
+    producer = produce()
+    random.seed(1)  # else it is only likely
+    for _ in range(20):
+        producer.send("t", b"x" * 1000, partition=0)
+    chosen = Counter(producer.send("t", b"x" * 1000).topic_partition.partition for _ in range(90))
+    assert 2 * chosen[0] < min(chosen[1], chosen[2])
+    run.run(60)
