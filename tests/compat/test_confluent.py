@@ -297,10 +297,11 @@ def test_headers_arrive(existing: str, stored: Make, confluent: Make) -> None:
 def test_arguments_of_a_wrong_type_are_type_errors(confluent: Make) -> None:
     producer = confluent(NOWHERE)
     wrong: list[dict[str, Any]] = [{"topic": 5}, {"value": 5}, {"key": ["a"]}]
-    headers: list[Any] = [("a", "b"), ["malformed"], {"number": 1234}, "text", [("name", 5)]]
-    for arguments in [*wrong, *({"value": "data", "headers": each} for each in headers)]:
+    wrong += [{"headers": each} for each in (("a", "b"), ["malformed"], {"number": 1234}, "text", [("name", 5)])]
+    wrong += [{"partition": 1.0}, {"partition": "1"}, {"timestamp": 1.5}, {"timestamp": float("nan")}]
+    for arguments in wrong:
         with pytest.raises(TypeError):
-            producer.produce(**({"topic": "t"} | arguments))
+            producer.produce(**({"topic": "t", "value": "data"} | arguments))
     assert len(producer) == 0
 
 
@@ -438,10 +439,6 @@ def test_integers_of_other_types_are_integers(existing: str, confluent: Make) ->
     assert producer.flush() == 0
     assert sorted(message.partition() for _, message in reports) == [1, 2]
     assert (1, 5) in [message.timestamp() for _, message in reports]
-    for wrong in ({"partition": 1.0}, {"partition": "1"}, {"timestamp": 1.5}, {"timestamp": float("nan")}):
-        with pytest.raises(TypeError, match="must be an int, not"):
-            producer.produce(existing, b"value", **wrong)
-    assert len(producer) == 0
 
 
 def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, confluent: Make) -> None:

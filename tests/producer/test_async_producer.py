@@ -514,35 +514,26 @@ def test_loop_is_closed_with_records_pending(open_producer: Open, topic: str, ke
 
 
 def test_two_loops_in_two_threads(open_producer: Open, topic: str, kept_log: Path) -> None:
-    """Each reads the completions of both: neither waits for a slice of its own."""
-    count = 100
+    """Each reads the completions of both: neither waits for a slice of its own.
 
-    async def main(partition: int) -> None:
-        async with open_producer(linger_ms=1) as producer:
-            for number in range(count):
-                metadata = await producer.send_and_wait(topic, b"%d" % number, partition=partition)
-                assert metadata.offset == number
-
-    in_threads(2, lambda partition: asyncio.run(main(partition)))
-    for partition in range(2):
-        assert read_values(kept_log, topic, partition) == [b"%d" % number for number in range(count)]
-
-
-def test_two_loops_ask_for_a_topic_by_one_producer(open_producer: Open, topic: str) -> None:
-    """Sends that line up in one loop for a topic's metadata are not held up by those of another."""
-    producer = open_producer()
+    Sends that line up in one loop for a topic's metadata are not held up by those of another.
+    """
+    producer, count = open_producer(linger_ms=1), 100
     asyncio.run(producer.start())
     barrier = threading.Barrier(2)
 
-    async def main(number: int) -> None:
+    async def main(partition: int) -> None:
         for attempt in range(20):
             barrier.wait(10)
-            name = f"{topic}-{attempt}"
             async with asyncio.timeout(5):
-                await asyncio.gather(*[producer.send(name, b"value") for _ in range(3)])
+                await asyncio.gather(*[producer.send(f"{topic}-{attempt}", b"value") for _ in range(3)])
+        for number in range(count):
+            assert (await producer.send_and_wait(topic, b"%d" % number, partition=partition)).offset == number
 
-    in_threads(2, lambda number: asyncio.run(main(number)))
+    in_threads(2, lambda partition: asyncio.run(main(partition)))
     asyncio.run(producer.close())
+    for partition in range(2):
+        assert read_values(kept_log, topic, partition) == [b"%d" % number for number in range(count)]
 
 
 @in_both_loops
