@@ -62,6 +62,7 @@ def test_messages_without_a_broker_are_reported_as_timed_out(confluent: Make) ->
     for error, message in reports:
         assert error.code() == KafkaError._MSG_TIMED_OUT == message.error().code()
         assert error.str().startswith("Local: Message timed out")
+        assert "Topic other not present in metadata after 10 ms" in error.str()
         assert (message.topic(), message.offset()) == ("other", -1001)
         assert message.latency() > 0
     assert [message.value() for _, message in reports] == [b"data", "\xc2\xc2".encode(), b"\xc2"]

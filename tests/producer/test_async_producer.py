@@ -24,7 +24,6 @@ from producers import kept_slab, kill_sender, sender_pid, stop_sender, wait_unti
 from runs import in_threads
 from senders import read_values
 
-import shmaccum
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
 from shmaccum._core import Process, Super
 from shmaccum.accumulator.append.pending_batches import PendingBatches
@@ -652,6 +651,7 @@ async def test_no_sender_can_be_started(open_producer: Open, topic: str, monkeyp
 
 
 def test_a_producer_that_cannot_be_used(settings: Settings) -> None:
+    assert inspect.iscoroutinefunction(AsyncProducer.send), "a mock of the class awaits what has to be awaited"
     with pytest.raises(ConfigError, match=r"transactional\.id = 'orders': AsyncProducer has no transactions"):
         AsyncProducer({"bootstrap.servers": "localhost:1", "transactional.id": "orders"})
     producer = AsyncProducer(settings())
@@ -694,8 +694,3 @@ async def test_awaited_records_need_no_slice(open_producer: Open, topic: str) ->
         for _ in range(50):
             await producer.send_and_wait(topic, b"value")
         assert pending.of_loop() is of_loop
-
-
-def test_form() -> None:
-    """A mock of the class awaits what has to be awaited."""
-    assert inspect.iscoroutinefunction(shmaccum.AsyncProducer.send)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fixture_types import Produce, Settings
-from producers import in_the_way, wait_until_refused
+from producers import in_the_way
 
 from shmaccum import Producer
 from shmaccum.errors import (
@@ -19,8 +19,6 @@ from shmaccum.errors import (
     IllegalArgumentError,
     InvalidTimestampError,
     InvalidTopicError,
-    KafkaStorageError,
-    KafkaTimeoutError,
     RecordTooLargeError,
     SenderError,
     SerializationError,
@@ -121,19 +119,6 @@ def test_no_memory_in_time(produce: Produce, log_dir: Path) -> None:
         assert producer.metrics()["producer-metrics"]["buffer-exhausted-total"] == 1
         assert producer.metrics()["producer-metrics"]["bufferpool-wait-ratio"] > 0
     producer.flush(20)
-
-
-def test_no_metadata_in_time(produce: Produce, log_dir: Path) -> None:
-    producer = produce(max_block_ms=300)
-    (log_dir / "t-0").write_bytes(b"")
-    wait_until_refused(producer, "t")
-    with pytest.raises(
-        KafkaTimeoutError, match=r"Topic t not present in metadata after 300 ms: KafkaStorageError"
-    ) as late:
-        producer.send("t", b"value")
-    assert isinstance(late.value.__cause__, KafkaStorageError)
-    (log_dir / "t-0").unlink()
-    assert produce().send("t", b"value").get(10).offset == 0
 
 
 def test_headers_in_an_old_format(produce: Produce) -> None:

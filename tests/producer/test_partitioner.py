@@ -14,15 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
-from producers import settings_of
+from producers import settings_of, wait_until
 from record_batches import examples
-from runs import in_threads
+from runs import in_threads, threads
 from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
 from shmaccum._core import murmur2
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.errors import TopicAuthorizationError
 from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
+from shmaccum.shm.layout import TopicState
 
 BATCH = 1000
 
@@ -216,7 +218,7 @@ def test_columns_leave_one_batch_that_is_not_full(
     run.run(200)
 
 
-# --- what the sender learns: leaders that go, deques that get long ----------------------------------------
+# --- what the sender learns: leaders that go, deques that get long, topics that are forbidden ---------------
 
 
 @pytest.mark.parametrize("partitions", [3])
@@ -249,3 +251,18 @@ def test_a_partition_that_is_not_served_gets_less(run: HandRun, produce: Callabl
     chosen = Counter(producer.send("t", b"x" * 1000).topic_partition.partition for _ in range(90))
     assert 2 * chosen[0] < min(chosen[1], chosen[2])
     run.run(60)
+
+
+def test_answer_counts_despite_a_later_request(run: HandRun, produce: Callable[[], Producer]) -> None:
+    """A thread whose turn to run comes late would else wait for the next answer, and miss that as well."""
+    producer, known = produce(), run.accumulator.map
+
+    def ask(_: int) -> None:
+        with pytest.raises(TopicAuthorizationError):
+            producer.partitions_for("forbidden")
+
+    with threads(1, ask):
+        wait_until(lambda: known.requested() == ["forbidden"])
+        known.update("forbidden", 0, TopicAuthorizationError)
+        assert known.request("forbidden").state is TopicState.REQUESTED
+        producer._slab.wakeups.wake(producer._slab.me)

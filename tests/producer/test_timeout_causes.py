@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 from fake_broker import FakeBroker, silent
 from fixture_types import Produce, Settings
-from producers import wait_until, wait_until_gone
+from producers import wait_until
 
 from shmaccum import AsyncProducer, ProducerConfig
-from shmaccum.compat import confluent
 from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, NetworkError
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
@@ -50,18 +49,6 @@ def test_columns_and_calls_that_wait_for_memory_name_the_configured_time(
     errors = [each for each in asyncio.run(flood()) if isinstance(each, BaseException)]
     assert len(errors) > 30
     assert [each for each in errors if CONFIGURED not in str(each)] == []
-
-
-def test_confluent_names_the_time_that_it_waited_for_a_topic(slab_name: str, silent_server: str) -> None:
-    errors: list[str] = []
-    settings = {"bootstrap.servers": silent_server, "message.timeout.ms": 700}
-    producer = confluent.Producer(settings | {"shmaccum.name": slab_name, "sender.idle.ms": 100})
-    producer.produce("t", b"v", on_delivery=lambda error, message: errors.append(error.str()))
-    wait_until(lambda: producer.poll(0.05) > 0, "the message times out")
-    assert "not present in metadata after 700 ms" in errors[0]
-    assert silent_server in errors[0]
-    producer.close()
-    wait_until_gone(slab_name)
 
 
 def test_silent_server_is_the_cause_of_a_timeout(
