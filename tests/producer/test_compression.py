@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,21 +26,6 @@ ROUND = 600
 """Records that a process sends between two looks at whether it is to end."""
 NAMES = (b"whole", b"stopped", b"killed")
 FILLER = b"the quick brown fox jumps over the lazy dog "
-
-
-def send_until_told(link: Link, settings: dict[str, object], name: bytes) -> int:
-    """Send records by number until told to end; return how many there were, all of them acknowledged."""
-    futures = []
-    with Producer(settings) as producer:
-        while not link.poll():
-            for number in range(len(futures), len(futures) + ROUND):
-                filler = FILLER * (number % 7) + (os.urandom(number % 50) if number % 3 == 0 else b"")
-                value = b"%b:%d:%b" % (name, number, filler)
-                futures.append(producer.send("t", value, partition=number % PARTITIONS))
-            if len(futures) == ROUND:
-                link.send("on the way")
-    assert all(future.succeeded() for future in futures)
-    return len(futures)
 
 
 def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
@@ -90,7 +76,23 @@ def test_deaths_and_stops_keep_every_record_once_in_order(
     changes |= {"buffer_memory": 16 * AHEAD_SIZE}
     config, producer = settings(**changes), produce(**changes)
     producer.partitions_for("t")
-    whole, stopped, killed = (start(send_until_told, config, name) for name in NAMES)
+
+    def send_until_told(link: Link, name: bytes) -> int:
+        """Send records by number until told to end; return how many there were, all of them acknowledged."""
+        futures = []
+        with Producer(config) as producer:
+            while not link.poll():
+                for number in range(len(futures), len(futures) + ROUND):
+                    filler = FILLER * (number % 7) + (os.urandom(number % 50) if number % 3 == 0 else b"")
+                    futures.append(
+                        producer.send("t", b"%b:%d:%b" % (name, number, filler), partition=number % PARTITIONS)
+                    )
+                if len(futures) == ROUND:
+                    link.send("on the way")
+        assert all(future.succeeded() for future in futures)
+        return len(futures)
+
+    whole, stopped, killed = (start(partial(send_until_told, name=name), how="fork") for name in NAMES)
     for each in (whole, stopped, killed):
         assert each.hear() == "on the way"
     stopped.signal(signal.SIGSTOP)

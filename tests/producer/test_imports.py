@@ -47,9 +47,18 @@ with Producer(json.loads(sys.argv[1])) as producer:
         producer.send_batch("t", pa.RecordBatch.from_arrays(list(columns.values()), list(columns))).get(20)
 """
 NOT_OF_COLUMNS = ("pandas",)  # pyarrow imports it for many conversions if it is there
+IMPORT_OTHERS = """
+import sys
+sys.modules["confluent_kafka"] = None
+import shmaccum.compat.confluent, shmaccum.logging
+"""
+NOT_OF_OTHERS = ("kafka", "pyarrow", "shmaccum.kafka", "shmaccum.sender.kafka")
 
 
-@pytest.mark.parametrize(("program", "unwanted"), [(SEND, NOT_OF_RECORDS), (SEND_COLUMNS, NOT_OF_COLUMNS)])
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [(SEND, NOT_OF_RECORDS), (SEND_COLUMNS, NOT_OF_COLUMNS), (IMPORT_OTHERS, NOT_OF_OTHERS)],
+)
 def test_who_sends_has_nothing_of_the_senders_or_of_columns(
     slab_name: str, settings: Settings, program: str, unwanted: tuple[str, ...]
 ) -> None:
