@@ -27,13 +27,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from shmaccum.compat.confluent import SerializingProducer
 
 USER = {"name": "Ada", "favorite_number": 7}
-AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "User",
-        "fields": [{"name": "name", "type": "string"}, {"name": "favorite_number", "type": "long"}],
-    }
-)
+AVRO_FIELDS = [{"name": "name", "type": "string"}, {"name": "favorite_number", "type": "long"}]
+AVRO = json.dumps({"type": "record", "name": "User", "fields": AVRO_FIELDS})
 JSON_SCHEMA = json.dumps(
     {
         "$schema": "http://json-schema.org/draft-07/schema#",

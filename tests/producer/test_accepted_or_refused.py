@@ -27,21 +27,18 @@ def alone(produce: Produce, monkeypatch: MonkeyPatch) -> Producer:
     return producer
 
 
-def free_memory(producer: Producer) -> int:
-    return producer._accumulator.state.pool.available_memory()
-
-
 def test_no_record_is_accepted_without_a_sender(alone: Producer, monkeypatch: MonkeyPatch, log_dir: Path) -> None:
     """A retry after the error sends the record once."""
     kill_sender(alone)
-    free = free_memory(alone)
+    pool = alone._accumulator.state.pool
+    free = pool.available_memory()
     for _ in range(3):
         with pytest.raises(SenderError, match="/nowhere/python"):
             alone.send("t", b"value", partition=0)
         with pytest.raises(SenderError, match="/nowhere/python"):
             alone.send_batch("t", pa.record_batch({"value": ["value"], "partition": [0]}))
     assert alone._slab.undelivered() == (0, 0)
-    assert free_memory(alone) == free
+    assert pool.available_memory() == free
     monkeypatch.undo()
     alone.send("t", b"value", partition=0)
     alone.flush(20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -42,12 +43,10 @@ def check_files(descriptors: list[int], directory: Path) -> None:
 
 def is_locked(path: Path) -> bool:
     """Return whether another process has a record lock on a file."""
-    with path.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    with path.open("r+b") as file, contextlib.suppress(BlockingIOError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False
+    return True
 
 
 def use_after_closing(link: Link, settings: dict[str, object], directory: Path, reuse: bool) -> None:

@@ -89,12 +89,8 @@ def test_signal_delivers_accepted_records(
     settings: Settings, slab_name: str, log_dir: Path, number: signal.Signals
 ) -> None:
     """In the middle of a `send`, most likely."""
-    with subprocess.Popen(
-        [sys.executable, "-c", BEGIN + SIGNALLED, json.dumps(settings())],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
+    command = [sys.executable, "-c", BEGIN + SIGNALLED, json.dumps(settings())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         assert program.stdout.readline() == "sending\n"
         program.send_signal(number)
         stderr = program.communicate(timeout=60)[1]

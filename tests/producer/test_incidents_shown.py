@@ -207,12 +207,7 @@ def test_stopped_sender_is_named_and_blames_no_broker(fake: FakeBroker, connect:
 
 
 class Logins:
-    """What a broker says to those who log in by PLAIN; a broker that has begun to refuse ends all connections.
-
-    Attributes:
-        welcome: whether it lets them in.
-        refused: how many it did not.
-    """
+    """What a broker says to those who log in by PLAIN: whether they are welcome; it counts those it refused."""
 
     def __init__(self, fake: FakeBroker) -> None:
         self.welcome = True
@@ -222,7 +217,7 @@ class Logins:
         fake.answers[SASL_AUTHENTICATE] = self._answer
 
     def refuse(self) -> None:
-        """Refuse all logins from now on."""
+        """Refuse all logins from now on, and end all connections."""
         self.welcome = False
         self._broker.cut()
 

@@ -121,25 +121,6 @@ def test_close_ends_the_waits_of_threads(join: Produce, kept_log: Path, topic: s
             producer.close(0)
 
 
-def test_a_thread_flushes_while_another_sends(join: Produce, topic: str) -> None:
-    """A flush ends: it waits for what was sent before it, not for what goes on being sent."""
-    producer = join()
-    stop = threading.Event()
-
-    def run(_: int) -> None:
-        while not stop.is_set():
-            producer.send(topic, b"noise", partition=1)
-
-    with threads(1, run):
-        try:
-            for _ in range(5):
-                future = producer.send(topic, b"value", partition=0)
-                producer.flush(20)
-                assert future.succeeded()
-        finally:
-            stop.set()
-
-
 # --- forks ----------------------------------------------------------------------------------------------
 
 
