@@ -31,7 +31,7 @@ pytest: core
 # Over a core with AddressSanitizer and UBSan: every input of the corpus and some new ones, and the tests of what uses
 # the core most.
 FUZZ ?= --seconds 30
-SANITIZED := tests/core tests/accumulator/append tests/producer/test_producer.py tests/producer/test_column_path.py \
+SANITIZED := tests/core tests/accumulator/append tests/producer/test_producer.py tests/producer/test_send_batch.py \
 	tests/producer/test_compression.py tests/sender/test_response_handler.py tests/sender/test_loop.py \
 	tests/sender/test_batch_splitter.py
 

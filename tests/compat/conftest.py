@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from brokers import consume
+from confluent_kafka import Message
 from fixture_types import Make
 from producers import wait_until_gone
 
@@ -20,6 +22,39 @@ from tools.support.slabcheck import sender_pid
 NOWHERE = "127.0.0.1:1"
 """An address at which no broker can be."""
 IDLE_MS = 600_000
+
+
+@pytest.fixture
+def servers(kafka: KafkaCluster) -> str:
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture
+def settings(servers: str) -> dict[str, Any]:
+    return {"bootstrap.servers": servers}
+
+
+@pytest.fixture
+def existing(kafka: KafkaCluster, topic: str) -> str:
+    """Return a topic of three partitions."""
+    kafka.admin.create_topic(topic, 3)
+    return topic
+
+
+@pytest.fixture
+def stored(settings: dict[str, Any]) -> Make:
+    """Return ``stored(topic)``: the records of each partition, as confluent-kafka's consumer reads them."""
+
+    def read(topic: str, **own: str) -> dict[int, list[Message]]:
+        return consume(settings | {name.replace("_", "."): value for name, value in own.items()}, topic)
+
+    return read
+
+
+@pytest.fixture
+def values(stored: Make) -> Make:
+    """Return ``values(topic)``: those of all its records."""
+    return lambda topic, **own: [record.value() for records in stored(topic, **own).values() for record in records]
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +73,22 @@ def kept() -> Iterator[set[str]]:
 
 
 @pytest.fixture
-def confluent(slab_name: str, kept: set[str]) -> Iterator[Make]:
-    """Return ``confluent(settings, kind=Producer)``: a producer of a small slab, of the test alone without a broker."""
+def confluent(slab_name: str, kept: set[str], request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Return ``confluent(settings={}, kind=Producer)``: a producer of a small slab, of the test alone without a broker.
+
+    It writes to Apache Kafka unless the settings name other brokers.
+    """
     made: list[Producer] = []
 
-    def make(settings: dict[str, Any], kind: type[Producer] = Producer) -> Producer:
-        own: dict[str, Any] = {"sender.idle.ms": IDLE_MS}
-        if settings["bootstrap.servers"] == NOWHERE:
-            own = {"shmaccum.name": slab_name, "sender.idle.ms": 100}
-        if "queue.buffering.max.kbytes" not in settings:
+    def make(settings: dict[str, Any] | None = None, kind: type[Producer] = Producer) -> Producer:
+        given = settings or {}
+        servers = given.get("bootstrap.servers") or request.getfixturevalue("servers")
+        own: dict[str, Any] = {"bootstrap.servers": servers, "sender.idle.ms": IDLE_MS}
+        if servers == NOWHERE:
+            own |= {"shmaccum.name": slab_name, "sender.idle.ms": 100}
+        if "queue.buffering.max.kbytes" not in given:
             own["buffer.memory"] = 1 << 20
-        made.append(kind(own | settings))
+        made.append(kind(own | given))
         kept.add(made[-1]._producer.config.slab_name(os.geteuid()))
         return made[-1]
 
@@ -62,13 +102,17 @@ def confluent(slab_name: str, kept: set[str]) -> Iterator[Make]:
 
 
 @pytest.fixture
-def kafka_python(slab_name: str, kept: set[str]) -> Iterator[Make]:
-    """Return ``kafka_python(**configs)``: a producer of a small slab, of the test alone without a broker."""
+def kafka_python(slab_name: str, kept: set[str], request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Return ``kafka_python(**configs)``: a producer of a small slab, of the test alone without a broker.
+
+    It writes to Apache Kafka unless the configs name other brokers.
+    """
     made: list[KafkaProducer] = []
 
     def make(**configs: Any) -> KafkaProducer:
-        own: dict[str, Any] = {"sender_idle_ms": IDLE_MS, "buffer_memory": 1 << 20}
-        if configs["bootstrap_servers"] == NOWHERE:
+        servers = configs.get("bootstrap_servers") or request.getfixturevalue("servers")
+        own: dict[str, Any] = {"bootstrap_servers": servers, "sender_idle_ms": IDLE_MS, "buffer_memory": 1 << 20}
+        if servers == NOWHERE:
             own |= {"shmaccum_name": slab_name, "sender_idle_ms": 100}
         made.append(KafkaProducer(**(own | configs)))
         kept.add(made[-1]._producer.config.slab_name(os.geteuid()))
@@ -79,15 +123,3 @@ def kafka_python(slab_name: str, kept: set[str]) -> Iterator[Make]:
         with contextlib.suppress(Exception):
             producer.close(0)
     wait_until_gone(slab_name)
-
-
-@pytest.fixture
-def existing(kafka: KafkaCluster, topic: str) -> str:
-    """Return a topic of three partitions."""
-    kafka.admin.create_topic(topic, 3)
-    return topic
-
-
-@pytest.fixture
-def settings(kafka: KafkaCluster) -> dict[str, Any]:
-    return {"bootstrap.servers": kafka.bootstrap_servers}

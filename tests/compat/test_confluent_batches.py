@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from brokers import PATIENCE_S, consume
+from brokers import PATIENCE_S
 from confluent_kafka import KafkaError
 from fixture_types import Make
 from runs import in_threads
 
 
-def test_messages_of_all_kinds_arrive(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_messages_of_all_kinds_arrive(existing: str, stored: Make, confluent: Make) -> None:
     messages: list[dict[str, Any]] = [
         {"value": b"bytes", "key": b"key"},
         {"value": "text: café 你好 🚀", "key": "🔑"},
@@ -22,12 +22,12 @@ def test_messages_of_all_kinds_arrive(existing: str, settings: dict[str, Any], c
         {"value": b"other", "partition": 1},
         {"value": b"with", "headers": {"name": b"value"}, "unknown": "ignored", "_private": 1},
     ]
-    producer = confluent(settings)
+    producer = confluent()
     assert producer.produce_batch(existing, messages, partition=0) == len(messages)
     assert producer.produce_batch(existing, []) == 0
     assert producer.flush() == 0
     assert all("_error" not in message for message in messages)
-    found = consume(settings, existing)
+    found = stored(existing)
     expected: list[tuple[Any, Any]] = [
         (b"key", b"bytes"),
         ("🔑".encode(), "text: café 你好 🚀".encode()),
@@ -62,8 +62,8 @@ def test_arguments_of_a_wrong_type_send_nothing(confluent: Make) -> None:
     assert len(producer) == 0
 
 
-def test_messages_that_are_refused_carry_their_error(existing: str, settings: dict[str, Any], confluent: Make) -> None:
-    small = confluent({**settings, "queue.buffering.max.messages": 3, "message.max.bytes": 1000})
+def test_messages_that_are_refused_carry_their_error(existing: str, confluent: Make) -> None:
+    small = confluent({"queue.buffering.max.messages": 3, "message.max.bytes": 1000})
     messages: list[dict[str, Any]] = [{"value": b"x" * size} for size in (1, 2000, 2, 3, 4)]
     assert small.produce_batch(existing, messages) == 3
     assert [message["_error"].code() if "_error" in message else None for message in messages] == [
@@ -76,15 +76,13 @@ def test_messages_that_are_refused_carry_their_error(existing: str, settings: di
     assert all("_error" in message for message in strange)
 
 
-def test_each_message_has_its_callback_or_the_common_one(
-    existing: str, settings: dict[str, Any], confluent: Make
-) -> None:
+def test_each_message_has_its_callback_or_the_common_one(existing: str, confluent: Make) -> None:
     calls: list[tuple[str, bytes]] = []
 
     def callback(name: str) -> Any:
         return lambda error, message: calls.append((name, message.value()))
 
-    producer = confluent(settings)
+    producer = confluent()
     messages = [{"value": b"1", "callback": callback("own")}, {"value": b"2"}]
     producer.produce_batch(existing, messages, partition=0, on_delivery=callback("common"))
     producer.produce_batch(existing, [{"value": b"3"}], partition=0, callback=callback("alias"))
@@ -93,14 +91,14 @@ def test_each_message_has_its_callback_or_the_common_one(
     assert sorted(calls) == [("alias", b"3"), ("common", b"2"), ("own", b"1")]
 
 
-def test_what_a_callback_raises_stops_no_other(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_what_a_callback_raises_stops_no_other(existing: str, confluent: Make) -> None:
     calls: list[bytes] = []
 
     def callback(error: Any, message: Any) -> None:
         calls.append(message.value())
         raise ValueError(f"from {message.value()}")
 
-    producer = confluent(settings)
+    producer = confluent()
     producer.produce_batch(existing, [{"value": b"1", "callback": callback}, {"value": b"2", "callback": callback}])
     for _ in range(2):
         with pytest.raises(ValueError, match="from b'"):
@@ -108,8 +106,8 @@ def test_what_a_callback_raises_stops_no_other(existing: str, settings: dict[str
     assert (sorted(calls), producer.flush()) == ([b"1", b"2"], 0)
 
 
-def test_threads_share_a_producer(existing: str, settings: dict[str, Any], confluent: Make) -> None:
-    producer = confluent(settings)
+def test_threads_share_a_producer(existing: str, values: Make, confluent: Make) -> None:
+    producer = confluent()
     accepted: list[int] = []
 
     def produce(thread: int) -> None:
@@ -119,26 +117,23 @@ def test_threads_share_a_producer(existing: str, settings: dict[str, Any], confl
 
     in_threads(4, produce)
     assert (sum(accepted), producer.flush(PATIENCE_S)) == (400, 0)
-    values = {record.value() for records in consume(settings, existing).values() for record in records}
-    assert len(values) == 400
+    assert len(set(values(existing))) == 400
 
 
-def test_many_messages_under_a_small_limit(existing: str, settings: dict[str, Any], confluent: Make) -> None:
-    producer = confluent({**settings, "queue.buffering.max.messages": 100})
+def test_many_messages_under_a_small_limit(existing: str, values: Make, confluent: Make) -> None:
+    producer = confluent({"queue.buffering.max.messages": 100})
     waiting = [{"value": f"{number}"} for number in range(2000)]
     while waiting:
         producer.produce_batch(existing, waiting)
         waiting = [{"value": message["value"]} for message in waiting if "_error" in message]
         producer.poll(0.01)
     assert producer.flush(PATIENCE_S) == 0
-    values = [record.value() for records in consume(settings, existing).values() for record in records]
-    assert sorted(map(int, values)) == list(range(2000))
+    assert sorted(map(int, values(existing))) == list(range(2000))
 
 
-def test_producers_come_and_go(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_producers_come_and_go(existing: str, values: Make, confluent: Make) -> None:
     for number in range(3):
-        producer = confluent(settings)
+        producer = confluent()
         assert producer.produce_batch(existing, [{"value": f"{number}-{each}"} for each in range(5)]) == 5
         producer.close()
-    values = {record.value() for records in consume(settings, existing).values() for record in records}
-    assert len(values) == 15
+    assert len(set(values(existing))) == 15

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from brokers import consume
 from confluent_kafka.error import KeySerializationError, ValueSerializationError
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -28,13 +27,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from shmaccum.compat.confluent import SerializingProducer
 
 USER = {"name": "Ada", "favorite_number": 7}
-AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "User",
-        "fields": [{"name": "name", "type": "string"}, {"name": "favorite_number", "type": "long"}],
-    }
-)
+AVRO_FIELDS = [{"name": "name", "type": "string"}, {"name": "favorite_number", "type": "long"}]
+AVRO = json.dumps({"type": "record", "name": "User", "fields": AVRO_FIELDS})
 JSON_SCHEMA = json.dumps(
     {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -67,11 +61,7 @@ def registry(topic: str) -> SchemaRegistryClient:
 
 
 CASES: dict[str, tuple[Any, Any, Any]] = {
-    "avro": (
-        lambda registry: AvroSerializer(registry, AVRO),
-        lambda registry: AvroDeserializer(registry, AVRO),
-        USER,
-    ),
+    "avro": (lambda registry: AvroSerializer(registry, AVRO), lambda registry: AvroDeserializer(registry, AVRO), USER),
     "json": (
         lambda registry: JSONSerializer(JSON_SCHEMA, registry),
         lambda registry: JSONDeserializer(JSON_SCHEMA, schema_registry_client=registry),
@@ -87,11 +77,11 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_serializer_with_a_registry_is_called_by_the_program_or_a_setting(
-    existing: str, settings: dict[str, Any], confluent: Make, registry: Any, name: str
+    existing: str, stored: Make, confluent: Make, registry: Any, name: str
 ) -> None:
     """By the program, as confluent-kafka's avro_producer.py, json_producer.py and protobuf_producer.py do."""
     make, read, value = CASES[name]
-    serialize, key, producer = make(registry), StringSerializer("utf_8"), confluent(settings)
+    serialize, key, producer = make(registry), StringSerializer("utf_8"), confluent()
     context = SerializationContext(existing, MessageField.VALUE)
     reports: list[Any] = []
     producer.produce(
@@ -103,14 +93,14 @@ def test_a_serializer_with_a_registry_is_called_by_the_program_or_a_setting(
     )
     assert (producer.flush(), reports) == (0, [(None, b"key")])
     own = {"key.serializer": StringSerializer(), "value.serializer": make(registry)}
-    producer = confluent(settings | own, SerializingProducer)
+    producer = confluent(own, SerializingProducer)
     producer.produce(existing, key="key", value=value, partition=0)
     assert producer.flush() == 0
-    for record in consume(settings, existing)[0]:
+    for record in stored(existing)[0]:
         assert (record.key(), read(registry)(record.value(), context)) == (b"key", value)
 
 
-def test_simple_serializers(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_simple_serializers(existing: str, stored: Make, confluent: Make) -> None:
     cases: list[tuple[Any, Any, Any]] = [
         (DoubleSerializer(), DoubleDeserializer(), 6.21682154508147),
         (IntegerSerializer(), IntegerDeserializer(), 4124),
@@ -122,14 +112,14 @@ def test_simple_serializers(existing: str, settings: dict[str, Any], confluent: 
     ]
     for serializer, _, value in cases:
         own = {"key.serializer": serializer, "value.serializer": serializer}
-        producer = confluent(settings | own, SerializingProducer)
+        producer = confluent(own, SerializingProducer)
         producer.produce(existing, key=value, value=value, partition=0)
         assert producer.flush() == 0
-    for (_, deserializer, value), record in zip(cases, consume(settings, existing)[0], strict=True):
+    for (_, deserializer, value), record in zip(cases, stored(existing)[0], strict=True):
         assert (deserializer(record.key()), deserializer(record.value())) == (value, value)
 
 
-def test_key_and_value_have_serializers_of_their_own(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_key_and_value_have_serializers_of_their_own(existing: str, stored: Make, confluent: Make) -> None:
     seen: list[Any] = []
 
     def serialize(value: Any, context: Any) -> bytes:
@@ -138,11 +128,11 @@ def test_key_and_value_have_serializers_of_their_own(existing: str, settings: di
 
     headers = [("name", b"value")]
     own = {"key.serializer": DoubleSerializer(), "value.serializer": serialize}
-    producer = confluent(settings | own, SerializingProducer)
+    producer = confluent(own, SerializingProducer)
     producer.produce(existing, key=-31.2, value=5, partition=0, headers=headers)
     producer.produce_batch(existing, [{"value": b"bytes"}], partition=0)
     producer.flush()
-    first, second = consume(settings, existing)[0]
+    first, second = stored(existing)[0]
     assert (DoubleDeserializer()(first.key()), first.value(), second.value()) == (-31.2, b"5", b"bytes")
     assert seen == [(existing, MessageField.VALUE, headers)]
 
@@ -178,14 +168,12 @@ class Builder:
         self.closed = True
 
 
-def test_a_builder_makes_a_serializer_that_the_producer_closes(
-    existing: str, settings: dict[str, Any], confluent: Make
-) -> None:
+def test_a_builder_makes_a_serializer_that_the_producer_closes(existing: str, values: Make, confluent: Make) -> None:
     builder = Builder()
     own = {"value.serializer.builder": builder, "own.setting": "own"}
-    with confluent(settings | own, SerializingProducer) as producer:
+    with confluent(own, SerializingProducer) as producer:
         producer.produce(existing, value=5, partition=0)
     assert (builder.is_key, builder.closed) == (False, True)
-    assert [record.value() for record in consume(settings, existing)[0]] == [b"built 5"]
+    assert values(existing) == [b"built 5"]
     with pytest.raises(ValueError, match="Cannot configure both"):
         SerializingProducer({"value.serializer": str.encode, "value.serializer.builder": builder})

@@ -167,18 +167,3 @@ def test_programs_without_confluent_kafka(slab_name: str) -> None:
     done = run_python("-c", WITHOUT_CONFLUENT, slab_name)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     wait_until_gone(slab_name)
-
-
-IMPORTS = """
-import sys
-sys.modules["confluent_kafka"] = None
-import shmaccum.compat.confluent, shmaccum.logging
-ours = ("shmaccum.kafka", "shmaccum.sender.kafka")
-print(sorted(name for name in sys.modules if name.startswith(("kafka", "pyarrow", *ours))))
-"""
-
-
-def test_who_only_produces_or_logs_has_nothing_of_kafkas_protocol() -> None:
-    """It takes memory of every process, and time of its start."""
-    done = run_python("-c", IMPORTS)
-    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,4 +1,4 @@
-"""What programs of kafka-python's KafkaProducer rely on, with its consumer on the other side."""
+"""What programs of kafka-python's KafkaProducer rely on, with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from producers import sender_pid, stop_sender, wait_until
 from runs import run_python
 
 from shmaccum.compat.kafka_python import KafkaProducer, futures
-from tools.kafka import KafkaCluster
 
 NOWHERE = "127.0.0.1:1"
 """An address at which no broker can be."""
@@ -39,37 +38,13 @@ class Name(StrEnum):
     KEY = "Header Key"
 
 
-@pytest.fixture
-def servers(kafka: KafkaCluster) -> str:
-    return kafka.bootstrap_servers
-
-
-def values(servers: str, topic: str, **own: Any) -> list[Any]:
-    """Read a topic by kafka-python; return its records' values."""
-    settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 20_000, "group_id": None}
-    consumer = theirs.KafkaConsumer(bootstrap_servers=servers, **(settings | own))
-    try:
-        partitions = [theirs.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(partitions)
-        found = []
-        while any(consumer.position(each) < ends[each] for each in partitions):
-            for records in consumer.poll(1000).values():
-                found += [record.value for record in records]
-        return found
-    finally:
-        consumer.close()
-
-
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_records_arrive(existing: str, servers: str, kafka_python: Make, compression: str | None) -> None:
+def test_records_arrive(existing: str, values: Make, kafka_python: Make, compression: str | None) -> None:
     own = {"retries": 5, "max_block_ms": 30_000, "compression_type": compression}
-    with kafka_python(bootstrap_servers=servers, value_serializer=DefaultSerializer(), **own) as producer:
+    with kafka_python(value_serializer=DefaultSerializer(), **own) as producer:
         futures = [producer.send(existing, f"msg {number}") for number in range(100)]
         assert len([future.get(timeout=PATIENCE_S) for future in futures]) == 100
-    found = values(servers, existing, value_deserializer=DefaultSerializer())
-    assert sorted(found) == sorted(f"msg {number}" for number in range(100))
+    assert sorted(values(existing)) == sorted(b"msg %d" % number for number in range(100))
 
 
 def test_the_metadata_is_complete(existing: str, servers: str, kafka_python: Make) -> None:
@@ -87,52 +62,40 @@ def test_the_metadata_is_complete(existing: str, servers: str, kafka_python: Mak
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
-def test_idempotence_keeps_the_order(existing: str, servers: str, kafka_python: Make, in_flight: int) -> None:
+def test_idempotence_keeps_the_order(existing: str, kafka_python: Make, in_flight: int) -> None:
     own = {"enable_idempotence": True, "max_in_flight_requests_per_connection": in_flight}
-    with kafka_python(bootstrap_servers=servers, batch_size=1024, linger_ms=5, **own) as producer:
+    with kafka_python(batch_size=1024, linger_ms=5, **own) as producer:
         assert producer.send(existing, b"idempotent").get(PATIENCE_S)
         futures = [producer.send(existing, b"msg %d" % number, partition=1) for number in range(500)]
         offsets = [future.get(PATIENCE_S).offset for future in futures]
     assert offsets == list(range(offsets[0], offsets[0] + 500))
 
 
-def test_callbacks_run_without_another_call(existing: str, servers: str, kafka_python: Make) -> None:
+def test_callbacks_run_without_another_call(existing: str, kafka_python: Make) -> None:
     """In a thread of the producer, as kafka-python's do: no call sends, polls or waits meanwhile."""
-    calls: list[Any] = []
-    producer = kafka_python(bootstrap_servers=servers)
-    future = producer.send(existing, b"value")
-    assert future.add_callback(lambda *args, **named: calls.append((args, named)), "more", name=1) is future
-    future.add_errback(lambda error: calls.append(error)).add_both(calls.append)
-    wait_until(lambda: len(calls) == 2, "both callbacks ran")
-    assert calls == [(("more", future.value), {"name": 1}), future.value]
-    future.add_callback(calls.append)
-    wait_until(lambda: len(calls) == 3, "a callback of a future that is done ran")
-    assert future.value.topic == existing
-
-
-def test_a_callback_that_raises_stops_no_other(existing: str, servers: str, kafka_python: Make) -> None:
     calls: list[Any] = []
 
     def fail(metadata: Any) -> None:
         raise ValueError("mine")
 
-    producer = kafka_python(bootstrap_servers=servers)
-    producer.send(existing, b"1").add_callback(fail).add_callback(calls.append)
-    producer.flush()
-    wait_until(lambda: calls, "the other callback ran")
-
-
-def test_looking_at_a_future_reads_its_answer(existing: str, servers: str, kafka_python: Make) -> None:
-    producer = kafka_python(bootstrap_servers=servers)
+    producer = kafka_python()
     future = producer.send(existing, b"value")
-    wait_until(lambda: future.is_done, "the future is done")
+    assert future.add_callback(lambda *args, **named: calls.append((args, named)), "more", name=1) is future
+    future.add_errback(lambda error: calls.append(error)).add_both(calls.append)
+    wait_until(lambda: len(calls) == 2, "both callbacks ran")
+    assert calls == [(("more", future.value), {"name": 1}), future.value]
+    future.add_callback(fail).add_callback(calls.append)
+    wait_until(lambda: len(calls) == 3, "a callback of a future that is done ran, behind one that raised")
     assert (future.succeeded(), future.failed(), future.exception, future.retriable()) == (True, False, None, False)
     assert future.value == future.get()
+    assert future.value.topic == existing
+    looked_at = producer.send(existing, b"value")
+    wait_until(lambda: looked_at.is_done, "a look at the future reads its answer")
 
 
-def test_a_failed_record_has_kafka_pythons_error(existing: str, servers: str, kafka_python: Make) -> None:
+def test_a_failed_record_has_kafka_pythons_error(existing: str, kafka_python: Make) -> None:
     own = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 100}
-    producer = kafka_python(bootstrap_servers=servers, **own)
+    producer = kafka_python(**own)
     producer.send(existing, b"first").get(PATIENCE_S)
     stop_sender(producer._producer)
     try:
@@ -152,8 +115,8 @@ def test_a_failed_record_has_kafka_pythons_error(existing: str, servers: str, ka
     assert isinstance(future.exception, RetriableError)
 
 
-def test_arguments_are_refused_as_there(existing: str, servers: str, kafka_python: Make) -> None:
-    producer = kafka_python(bootstrap_servers=servers, max_request_size=1000)
+def test_arguments_are_refused_as_there(existing: str, values: Make, kafka_python: Make) -> None:
+    producer = kafka_python(max_request_size=1000, max_block_ms=500)
     for arguments, kind in (
         ({}, ValueError),
         ({"value": b"v", "partition": 99}, ValueError),
@@ -170,16 +133,12 @@ def test_arguments_are_refused_as_there(existing: str, servers: str, kafka_pytho
         producer.send(b"topic", b"value")
     with pytest.raises(ValueError, match="not allowed"):
         producer.send("no/topic", b"value")
+    with pytest.raises(KafkaTimeoutError):
+        producer.send(f"{existing}-unknown", b"value")
+    with pytest.raises(KafkaTimeoutError):
+        producer.partitions_for(f"{existing}-unknown")
     producer.flush(PATIENCE_S)
-    assert values(servers, existing) == []
-
-
-def test_an_unknown_topic_is_a_timeout(servers: str, topic: str, kafka_python: Make) -> None:
-    producer = kafka_python(bootstrap_servers=servers, max_block_ms=200)
-    with pytest.raises(KafkaTimeoutError):
-        producer.send(topic, b"value")
-    with pytest.raises(KafkaTimeoutError):
-        producer.partitions_for(topic)
+    assert values(existing) == []
 
 
 class Legacy:
@@ -194,18 +153,16 @@ class Legacy:
         self.closed = True
 
 
-def test_serializers_of_all_forms(existing: str, servers: str, kafka_python: Make) -> None:
+def test_serializers_of_all_forms(existing: str, values: Make, kafka_python: Make) -> None:
     legacy = Legacy()
-    with kafka_python(
-        bootstrap_servers=servers, key_serializer=str.encode, value_serializer=JsonSerializer()
-    ) as producer:
+    with kafka_python(key_serializer=str.encode, value_serializer=JsonSerializer()) as producer:
         producer.send(existing, {"a": 1}, "key", partition=0)
-    with kafka_python(bootstrap_servers=servers, value_serializer=legacy) as producer:
+    with kafka_python(value_serializer=legacy) as producer:
         producer.send(existing, 5, partition=0)
     assert legacy.closed
-    assert values(servers, existing) == [b'{"a": 1}', f"{existing}:5".encode()]
+    assert values(existing) == [b'{"a": 1}', f"{existing}:5".encode()]
     with pytest.raises(TypeError, match="descriptor"):  # a serializer's own error, as there
-        kafka_python(bootstrap_servers=servers, value_serializer=str.encode).send(existing, b"bytes")
+        kafka_python(value_serializer=str.encode).send(existing, b"bytes")
 
 
 class Last(theirs.partitioner.Partitioner):  # type: ignore[misc]
@@ -217,15 +174,15 @@ class Last(theirs.partitioner.Partitioner):  # type: ignore[misc]
         return max(cluster.partitions_for_topic(topic))
 
 
-def test_a_partitioner_chooses_unless_the_partition_is_given(existing: str, servers: str, kafka_python: Make) -> None:
-    producer = kafka_python(bootstrap_servers=servers, partitioner=Last())
+def test_a_partitioner_chooses_unless_the_partition_is_given(existing: str, kafka_python: Make) -> None:
+    producer = kafka_python(partitioner=Last())
     assert producer.send(existing, b"value", b"key").get(PATIENCE_S).partition == 2
     assert producer.send(existing, b"value", partition=0).get(PATIENCE_S).partition == 0
     assert producer.partitions_for(existing) == {0, 1, 2}
 
 
 def test_keys_have_kafka_pythons_partitions(existing: str, servers: str, kafka_python: Make) -> None:
-    producer = kafka_python(bootstrap_servers=servers)
+    producer = kafka_python()
     with theirs.KafkaProducer(bootstrap_servers=servers) as other:
         for number in range(20):
             key = b"key %d" % number
@@ -233,10 +190,10 @@ def test_keys_have_kafka_pythons_partitions(existing: str, servers: str, kafka_p
             assert ours.partition == other.send(existing, b"v", key).get(PATIENCE_S).partition
 
 
-def test_closing_leaves_no_thread(existing: str, servers: str, kafka_python: Make) -> None:
-    kafka_python(bootstrap_servers=servers)  # the slab's own thread stays for all its producers
+def test_closing_leaves_no_thread(existing: str, kafka_python: Make) -> None:
+    kafka_python()  # the slab's own thread stays for all its producers
     threads = threading.active_count()
-    with kafka_python(bootstrap_servers=servers) as producer:
+    with kafka_python() as producer:
         producer.send(existing, b"value").add_callback(lambda metadata: None)
         assert threading.active_count() == threads + 1
     assert threading.active_count() == threads
@@ -246,24 +203,22 @@ def test_closing_leaves_no_thread(existing: str, servers: str, kafka_python: Mak
         with pytest.raises(IllegalStateError):
             call()
     with pytest.raises(ValueError, match="Invalid timeout"):
-        kafka_python(bootstrap_servers=servers).close(-1)
+        kafka_python().close(-1)
 
 
-def test_a_dropped_producer_leaves_no_thread(
-    existing: str, servers: str, kafka_python: Make, monkeypatch: MonkeyPatch
-) -> None:
-    kafka_python(bootstrap_servers=servers)  # the slab's own thread stays for all its producers
+def test_a_dropped_producer_leaves_no_thread(existing: str, kafka_python: Make, monkeypatch: MonkeyPatch) -> None:
+    kafka_python()  # the slab's own thread stays for all its producers
     monkeypatch.setattr(futures, "_IDLE_S", 0.05)
     threads, calls = threading.active_count(), []  # type: ignore[var-annotated]
-    producer = kafka_python(bootstrap_servers=servers)
+    producer = kafka_python()
     for number in (1, 2):
         producer.send(existing, b"value").add_callback(calls.append)
         wait_until(lambda number=number: len(calls) == number, "the callback ran")  # type: ignore[misc]
         wait_until(lambda: threading.active_count() == threads, "its thread ended")
 
 
-def test_metrics_are_in_groups(existing: str, servers: str, kafka_python: Make, slab_name: str) -> None:
-    producer = kafka_python(bootstrap_servers=servers, shmaccum_name=slab_name, sender_idle_ms=100)
+def test_metrics_are_in_groups(existing: str, kafka_python: Make, slab_name: str) -> None:
+    producer = kafka_python(shmaccum_name=slab_name, sender_idle_ms=100)
     producer.send(existing, b"value").get(PATIENCE_S)
     metrics = producer.metrics()
     assert metrics["producer-metrics"]["record-append-total"] == 1
@@ -271,11 +226,11 @@ def test_metrics_are_in_groups(existing: str, servers: str, kafka_python: Make, 
     assert producer.bootstrap_connected()
     with pytest.raises(NotImplementedError):
         producer.metrics(raw=True)
-    assert kafka_python(bootstrap_servers=servers, metrics_enabled=False).metrics() is None
+    assert kafka_python(metrics_enabled=False).metrics() is None
 
 
-def test_transactions(existing: str, servers: str, kafka_python: Make) -> None:
-    with kafka_python(bootstrap_servers=servers, transactional_id=f"id-{existing}") as producer:
+def test_transactions(existing: str, values: Make, servers: str, kafka_python: Make) -> None:
+    with kafka_python(transactional_id=f"id-{existing}") as producer:
         producer.init_transactions()
         for texts, end in (
             ((b"msg1", b"msg2"), producer.abort_transaction),
@@ -286,13 +241,13 @@ def test_transactions(existing: str, servers: str, kafka_python: Make) -> None:
                 producer.send(existing, text, partition=0).get(PATIENCE_S)
             end()
     wait_for_markers(servers)
-    assert values(servers, existing, isolation_level="read_committed") == [b"msg3", b"msg4"]
+    assert values(existing, isolation_level="read_committed") == [b"msg3", b"msg4"]
 
 
 def test_offsets_of_a_transaction(existing: str, servers: str, kafka_python: Make) -> None:
     group = f"group-{existing}"
     one, two = theirs.TopicPartition(existing, 0), theirs.TopicPartition(existing, 1)
-    with kafka_python(bootstrap_servers=servers, transactional_id=f"id-{existing}") as producer:
+    with kafka_python(transactional_id=f"id-{existing}") as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(existing, b"msg1", partition=0).get(PATIENCE_S)
@@ -307,8 +262,8 @@ def test_offsets_of_a_transaction(existing: str, servers: str, kafka_python: Mak
     consumer.close()
 
 
-def test_a_fenced_producer_gets_kafka_pythons_error(existing: str, servers: str, kafka_python: Make) -> None:
-    first, second = (kafka_python(bootstrap_servers=servers, transactional_id=f"id-{existing}") for _ in range(2))
+def test_a_fenced_producer_gets_kafka_pythons_error(existing: str, kafka_python: Make) -> None:
+    first, second = (kafka_python(transactional_id=f"id-{existing}") for _ in range(2))
     first.init_transactions()
     first.begin_transaction()
     first.send(existing, b"value")
@@ -316,12 +271,12 @@ def test_a_fenced_producer_gets_kafka_pythons_error(existing: str, servers: str,
     with pytest.raises(ProducerFencedError):
         first.commit_transaction()
     with pytest.raises(IllegalStateError):
-        kafka_python(bootstrap_servers=servers).begin_transaction()
+        kafka_python().begin_transaction()
 
 
-def test_a_forked_child_goes_on(existing: str, servers: str, kafka_python: Make, start: Start) -> None:
+def test_a_forked_child_goes_on(existing: str, values: Make, kafka_python: Make, start: Start) -> None:
     calls: list[Any] = []
-    producer = kafka_python(bootstrap_servers=servers)
+    producer = kafka_python()
     producer.send(existing, b"parent").add_callback(calls.append)
     wait_until(lambda: calls, "the parent's callback ran")
 
@@ -331,13 +286,13 @@ def test_a_forked_child_goes_on(existing: str, servers: str, kafka_python: Make,
         return len(calls)
 
     assert start(child, how="fork").result() == 2
-    assert sorted(values(servers, existing)) == [b"child", b"parent"]
+    assert sorted(values(existing)) == [b"child", b"parent"]
 
 
 def test_a_child_that_was_forked_while_a_thread_had_the_lock_closes(
-    existing: str, servers: str, kafka_python: Make, start: Start
+    existing: str, kafka_python: Make, start: Start
 ) -> None:
-    producer = kafka_python(bootstrap_servers=servers)
+    producer = kafka_python()
     producer.send(existing, b"parent").add_callback(lambda metadata: None)
     held, done = threading.Event(), threading.Event()
 
@@ -355,9 +310,9 @@ def test_a_child_that_was_forked_while_a_thread_had_the_lock_closes(
     assert child.result() == 7
 
 
-def test_a_program_with_threads(existing: str, servers: str, kafka_python: Make) -> None:
+def test_a_program_with_threads(existing: str, values: Make, kafka_python: Make) -> None:
     """As kafka-python's example.py: a thread that sends with the defaults, until it is stopped."""
-    producer, stop = kafka_python(bootstrap_servers=servers), threading.Event()
+    producer, stop = kafka_python(), threading.Event()
 
     def run() -> None:
         while not stop.is_set():
@@ -371,7 +326,7 @@ def test_a_program_with_threads(existing: str, servers: str, kafka_python: Make)
     time.sleep(0.1)
     stop.set()
     thread.join()
-    assert set(values(servers, existing)) == {b"test", b"\xc2Hola, mundo!"}
+    assert set(values(existing)) == {b"test", b"\xc2Hola, mundo!"}
 
 
 # --- KIP-679 as kafka-python resolves it, and settings that are refused ---

@@ -16,12 +16,17 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+OF_LIBRDKAFKA = {
+    *(*confluent_settings.RENAMED, *confluent_settings.CONVERTED, *confluent_settings.ONLY),
+    *(*confluent_settings.WITHOUT_EFFECT, *confluent_settings.OF_CONSUMERS, *confluent_settings.REFUSED),
+}
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compat.md"
 
 
-def parsed(**settings: Any) -> Any:
-    """Translate librdkafka's settings, with ``_`` for ``.``."""
-    return confluent_settings.translate(NOWHERE | {name.replace("_", "."): value for name, value in settings.items()})
+def parsed(given: dict[str, Any] | None = None, **settings: Any) -> Any:
+    """Translate librdkafka's settings, some of them with ``_`` for ``.``; return the configuration."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return confluent_settings.translate(NOWHERE | (given or {}) | named).config
 
 
 @pytest.mark.parametrize(
@@ -64,39 +69,35 @@ def parsed(**settings: Any) -> Any:
     ],
 )
 def test_librdkafkas_settings_become_kafkas(given: dict[str, Any], name: str, value: object) -> None:
-    assert confluent_settings.translate(NOWHERE | given).config[name] == value
+    assert parsed(given)[name] == value
 
 
-def test_credentials_of_librdkafka() -> None:
+def test_credentials_of_librdkafka(tmp_path: Path) -> None:
     config = parsed(
         security_protocol="sasl_ssl", sasl_mechanisms="SCRAM-SHA-256", sasl_username="user", sasl_password="secret"
-    ).config
-    assert (config.sasl_mechanism, config.sasl_username, config.security_protocol) == (
-        *("SCRAM-SHA-256", "user"),
-        "SASL_SSL",
     )
-    with pytest.raises(ConfigError, match=r"ssl\.key\.location = 'key\.pem': there is no certificate"):
-        parsed(ssl_key_location="key.pem")
-    with pytest.raises(ConfigError, match=r"ssl\.certificate\.location = '/no/such/file': cannot be read"):
-        parsed(ssl_certificate_location="/no/such/file", ssl_key_location="/no/such/file")
-
-
-def test_certificate_and_key_in_two_files(tmp_path: Path) -> None:
-    (tmp_path / "certificate.pem").write_text("the certificate")
-    (tmp_path / "key.pem").write_text("the key")
-    files = {"certificate": str(tmp_path / "certificate.pem"), "key": str(tmp_path / "key.pem")}
-    ours = {"certificate.location": files["certificate"], "key.location": files["key"]}
-    config = parsed(security_protocol="SSL", **{f"ssl.{name}": value for name, value in ours.items()}).config
+    assert (config.security_protocol, config.sasl_mechanism, config.sasl_username, config.sasl_password.value) == (
+        *("SASL_SSL", "SCRAM-SHA-256"),
+        *("user", "secret"),
+    )
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificate.write_text("the certificate")
+    key.write_text("the key")
+    config = parsed(security_protocol="SSL", ssl_certificate_location=str(certificate), ssl_key_location=str(key))
     found = config["ssl.keystore.certificate.chain"], config["ssl.keystore.key"]
     assert [each.value for each in found] == ["the certificate", "the key"]
+    with pytest.raises(ConfigError, match=rf"ssl\.key\.location = '{key}': there is no certificate"):
+        parsed(ssl_key_location=str(key))
+    with pytest.raises(ConfigError, match=r"ssl\.certificate\.location = '/no/such/file': cannot be read"):
+        parsed(ssl_certificate_location="/no/such/file", ssl_key_location=str(key))
     with pytest.raises(KafkaConfigurationError, match="ssl_keyfile"):
-        kafka_python_settings.translate({"bootstrap_servers": "h", "ssl_keyfile": files["key"]})
+        kafka_python_settings.translate({"bootstrap_servers": "h", "ssl_keyfile": str(key)})
 
 
 @pytest.mark.parametrize("name", sorted({*confluent_settings.REFUSED, *confluent_settings.ONLY}))
 def test_settings_without_a_counterpart_are_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(name)}"):
-        confluent_settings.translate(NOWHERE | {name: "something else"})
+        parsed({name: "something else"})
 
 
 def test_an_unknown_partitioner_is_refused() -> None:
@@ -106,20 +107,16 @@ def test_an_unknown_partitioner_is_refused() -> None:
 
 def test_the_one_value_that_says_what_is_done_is_accepted() -> None:
     for name, (value, _) in confluent_settings.ONLY.items():
-        confluent_settings.translate(NOWHERE | {name: value})
+        parsed({name: value})
     ignored = confluent_settings.WITHOUT_EFFECT | confluent_settings.OF_CONSUMERS
-    confluent_settings.translate(NOWHERE | dict.fromkeys(ignored, "1"))
+    parsed(dict.fromkeys(ignored, "1"))
 
 
 def test_librdkafka_knows_all_names_that_are_translated() -> None:
     """So a name with a typing error in a table shows."""
     callbacks = {"on_delivery", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger", "default.topic.config"}
-    tables = (
-        *(confluent_settings.RENAMED, confluent_settings.CONVERTED, confluent_settings.ONLY),
-        *(confluent_settings.WITHOUT_EFFECT, confluent_settings.OF_CONSUMERS, confluent_settings.REFUSED),
-    )
     unknown = []
-    for name in sorted({name for table in tables for name in table} - callbacks):
+    for name in sorted(OF_LIBRDKAFKA - callbacks):
         try:
             confluent_kafka.Producer({name: "no such value"})
         except TypeError:
@@ -187,13 +184,6 @@ def documented(heading: str) -> set[str]:
     return {name for row in rows for name in re.findall(r"`(.+?)`", row)}
 
 
-def test_the_document_has_every_setting_of_librdkafka() -> None:
-    tables = (
-        *(confluent_settings.RENAMED, confluent_settings.CONVERTED, confluent_settings.ONLY),
-        *(confluent_settings.WITHOUT_EFFECT, confluent_settings.OF_CONSUMERS, confluent_settings.REFUSED),
-    )
-    assert documented("Settings of librdkafka") == {name for table in tables for name in table}
-
-
-def test_the_document_has_every_setting_of_kafka_python() -> None:
+def test_the_document_has_every_setting() -> None:
+    assert documented("Settings of librdkafka") == OF_LIBRDKAFKA
     assert documented("Settings of kafka-python") == set(kafka_python_settings.THEIR_DEFAULTS)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_broker import FakeBroker
 from fixture_types import Produce, Settings
 from producers import kept_slab, settings_of, wait_until_gone
 from senders import HandRun
@@ -59,7 +60,7 @@ def kept_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kept(kept_log: Path) -> Iterator[Settings]:
     """Return a function that gives the settings of the module's slab; keywords change them."""
-    with kept_slab(f"kept-{os.getpid()}", kept_log) as settings:
+    with kept_slab(f"kept-{os.getpid()}", kept_log, shmaccum_max_topics=200) as settings:
         yield settings
 
 
@@ -74,6 +75,13 @@ def join(kept: Settings) -> Iterator[Produce]:
 def produce(make_producer: Produce, settings: Settings) -> Produce:
     """Return a function that makes a producer of the test's slab; keywords change its settings."""
     return lambda **changes: make_producer(settings(**changes))
+
+
+@pytest.fixture
+def connect(make_producer: Produce, kafka_settings: Settings, fake: FakeBroker) -> Produce:
+    """Return a function that makes a producer of the fake broker, which does not linger, and soon tries again."""
+    soon = {"linger_ms": 0, "retry_backoff_ms": 1, "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}
+    return lambda **changes: make_producer(kafka_settings(bootstrap_servers=fake.servers, **soon | changes))
 
 
 @pytest.fixture

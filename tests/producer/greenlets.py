@@ -32,10 +32,10 @@ time.sleep(60)
 
 def sender_of(producer: Any) -> int:
     """Return the process id of the sender."""
-    from shmaccum._core import Super
+    from shmaccum.shm.lifecycle import look
 
-    slab = producer._slab
-    return int(slab.processes.info(slab.words[Super.SENDER_ENTRY] - 1).pid)
+    with look(producer._slab.name) as view:
+        return int(view.sender().pid or 0)
 
 
 def stress(producer: Any) -> dict[str, Any]:

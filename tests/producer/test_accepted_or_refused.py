@@ -27,21 +27,18 @@ def alone(produce: Produce, monkeypatch: MonkeyPatch) -> Producer:
     return producer
 
 
-def free_memory(producer: Producer) -> int:
-    return producer._accumulator.state.pool.available_memory()
-
-
 def test_no_record_is_accepted_without_a_sender(alone: Producer, monkeypatch: MonkeyPatch, log_dir: Path) -> None:
     """A retry after the error sends the record once."""
     kill_sender(alone)
-    free = free_memory(alone)
+    pool = alone._accumulator.state.pool
+    free = pool.available_memory()
     for _ in range(3):
         with pytest.raises(SenderError, match="/nowhere/python"):
             alone.send("t", b"value", partition=0)
         with pytest.raises(SenderError, match="/nowhere/python"):
             alone.send_batch("t", pa.record_batch({"value": ["value"], "partition": [0]}))
     assert alone._slab.undelivered() == (0, 0)
-    assert free_memory(alone) == free
+    assert pool.available_memory() == free
     monkeypatch.undo()
     alone.send("t", b"value", partition=0)
     alone.flush(20)
@@ -65,44 +62,30 @@ def test_accepted_record_without_a_sender_fails_the_wait(
     assert read_values(log_dir, "t") == [b"first", b"second"]
 
 
-def send_without_descriptors(link: Link, settings: dict[str, object]) -> list[str]:
-    """Use a producer in a process that has no descriptor left, with and without a sender."""
-    producer = Producer(settings)
-    producer.partitions_for("t")
-    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
-    said = []
-    producer.send("t", b"one", partition=0).get(20)
-    kill_sender_by_word(link)
-    for partition in (0, 1):
-        try:
-            producer.send("t", b"refused", partition=partition)
-        except SenderError as error:
-            said.append(str(error))
-    resource.setrlimit(resource.RLIMIT_NOFILE, usual)
-    producer.send("t", b"two", partition=0).get(20)
-    producer.close()
-    return said
-
-
-def kill_sender_by_word(link: Link) -> None:
-    link.send("kill the sender")
-    link.recv()
-
-
 def test_attached_producer_needs_no_descriptors(
     produce: Produce, start: Start, settings: Settings, log_dir: Path
 ) -> None:
     """A producer that is attached needs none to send; to start a sender takes some, and says so."""
     watcher = produce()
     watcher.partitions_for("t")
-    child = start(send_without_descriptors, settings())
-    assert child.hear() == "kill the sender"
+
+    def send_without_descriptors(link: Link) -> None:
+        with Producer(settings()) as producer:
+            producer.partitions_for("t")
+            usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
+            producer.send("t", b"one", partition=0).get(20)
+            link.send("kill the sender")
+            link.recv()
+            for partition in (0, 1):
+                with pytest.raises(SenderError, match=r"Too many open files.*ulimit -n"):
+                    producer.send("t", b"refused", partition=partition)
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+            producer.send("t", b"two", partition=0).get(20)
+
+    child = start(send_without_descriptors, how="fork").ready()
     kill_sender(watcher)
-    child.tell()
-    said = child.result()
-    assert len(said) == 2
-    assert all("Too many open files" in each and "ulimit -n" in each for each in said)
+    child.finish()
     wait_until_stored(log_dir, 2)
     assert read_values(log_dir, "t") == [b"one", b"two"]
 
@@ -114,10 +97,6 @@ def test_interrupted_sender_start_refuses_the_record(produce: Produce, monkeypat
     producer.send("t", b"0", partition=0).get(20)
     slab = producer._slab
 
-    def send(delay: float) -> None:
-        set_alarm(delay)
-        producer.send("t", b"interrupted", partition=0)
-
     def senders() -> list[int]:
         return [pid for pid in pids() if f"STARTED_BY={log_dir}".encode() in read(pid, "environ").split(b"\0")]
 
@@ -127,8 +106,9 @@ def test_interrupted_sender_start_refuses_the_record(produce: Produce, monkeypat
             wait_until(lambda: senders() == [sender_pid(producer)], "there is one sender, and none comes")
             wait_until(lambda: slab.undelivered() == (0, 0), "the sender is done with the record that it has told of")
             kill_sender(producer)
+            set_alarm(delay)
             with pytest.raises(KeyboardInterrupt):
-                send(delay)
+                producer.send("t", b"interrupted", partition=0)
             assert slab.undelivered() == (0, 0)
             assert producer.send("t", b"%d" % number, partition=0).get(20).offset == number
     assert read_values(log_dir, "t") == [b"0", b"1", b"2", b"3", b"4"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from accumulators import TOPIC, add, cluster_of, config_of, drain, open_accumulator
@@ -22,7 +21,7 @@ FULL = b"x" * 1000
 """A value that fills a batch."""
 ROUNDS = 4000
 
-Loads = Callable[..., PartitionLoads]
+Numbers = tuple[int, ...]
 
 
 @pytest.fixture
@@ -36,14 +35,10 @@ def accumulator(slab_name: str) -> Iterator[Accumulators]:
 
 
 @pytest.fixture
-def loads(accumulator: Accumulators) -> Loads:
-    """Return a function that makes a producer's view of the topic."""
-
-    def make(*, adaptive: bool = True, timeout_ms: int = 0) -> PartitionLoads:
-        entry = accumulator.map.topics[TOPIC]
-        return PartitionLoads(accumulator.slab, entry, adaptive=adaptive, availability_timeout_ms=timeout_ms)
-
-    return make
+def equal(accumulator: Accumulators) -> Accumulators:
+    """Return the accumulator when two nodes lead two partitions each."""
+    led_by(accumulator, 0, 0, 1, 1)
+    return accumulator
 
 
 @pytest.fixture
@@ -66,6 +61,12 @@ def enqueue(accumulator: Accumulators, *lengths: int) -> None:
             add(accumulator, TopicPartition(TOPIC, partition), FULL)
 
 
+def loads_of(accumulator: Accumulators, *, adaptive: bool = True, timeout_ms: int = 0) -> PartitionLoads:
+    """Return a producer's view of the topic."""
+    entry = accumulator.map.topics[TOPIC]
+    return PartitionLoads(accumulator.slab, entry, adaptive=adaptive, availability_timeout_ms=timeout_ms)
+
+
 def shares(loads: PartitionLoads) -> dict[int, float]:
     """Return how often each partition is chosen, in parts of one."""
     random.seed(5)
@@ -73,95 +74,85 @@ def shares(loads: PartitionLoads) -> dict[int, float]:
     return {partition: count / ROUNDS for partition, count in sorted(counts.items())}
 
 
-def test_short_deques_get_more_records(accumulator: Accumulators, loads: Loads) -> None:
-    """``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; here 3, 0, 1, 2 weigh 1, 4, 3, 2."""
-    led_by(accumulator, 0, 0, 1, 1)
-    enqueue(accumulator, 3, 0, 1, 2)
-    assert shares(loads()) == pytest.approx({0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, abs=0.03)
+EQUAL = {0: 1 / 4, 1: 1 / 4, 2: 1 / 4, 3: 1 / 4}
+WITH_LEADER = {0: 1 / 3, 2: 1 / 3, 3: 1 / 3}
 
 
-@pytest.mark.parametrize(("lengths", "adaptive"), [((0, 0, 0, 0), True), ((3, 0, 1, 2), False)])
-def test_equal_chances_without_queues_or_when_disabled(
-    accumulator: Accumulators, loads: Loads, lengths: tuple[int, ...], adaptive: bool
+@pytest.mark.parametrize(
+    ("leaders", "lengths", "adaptive", "expected"),
+    [
+        # ``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; 3, 0, 1, 2 weigh 1, 4, 3, 2.
+        ((0, 0, 1, 1), (3, 0, 1, 2), True, {0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}),
+        ((0, 0, 1, 1), (3, 0, 1, 2), False, EQUAL),
+        ((0, 0, 1, 1), (0, 0, 0, 0), True, EQUAL),
+        ((0, None, 1, 1), (0, 0, 0, 0), True, WITH_LEADER),
+        ((0, None, 1, 1), (1, 0, 0, 0), True, {0: 0.2, 2: 0.4, 3: 0.4}),
+        ((0, None, 1, 1), (1, 0, 0, 0), False, WITH_LEADER),
+        ((None, None, None, None), (1, 0, 0, 0), True, EQUAL),
+        ((None, None, None, None), (1, 0, 0, 0), False, EQUAL),
+    ],
+)
+def test_short_deques_get_more_records_and_partitions_without_a_leader_none(
+    accumulator: Accumulators, leaders: Numbers, lengths: Numbers, adaptive: bool, expected: dict[int, float]
 ) -> None:
-    led_by(accumulator, 0, 0, 1, 1)
+    """Unless no partition has a leader."""
+    led_by(accumulator, *leaders)
     enqueue(accumulator, *lengths)
-    assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
+    assert shares(loads_of(accumulator, adaptive=adaptive)) == pytest.approx(expected, abs=0.04)
 
 
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_partition_without_a_leader_is_not_chosen(accumulator: Accumulators, loads: Loads, adaptive: bool) -> None:
-    led_by(accumulator, 0, None, 1, 1)
-    assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, abs=0.04)
-    enqueue(accumulator, 1, 0, 0, 0)
-    assert set(shares(loads(adaptive=adaptive))) == {0, 2, 3}
-
-
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_any_partition_if_none_has_a_leader(accumulator: Accumulators, loads: Loads, adaptive: bool) -> None:
-    led_by(accumulator, None, None, None, None)
-    enqueue(accumulator, 1, 0, 0, 0)
-    assert set(shares(loads(adaptive=adaptive))) == {0, 1, 2, 3}
-
-
-def test_new_partitions_of_a_topic_are_chosen(accumulator: Accumulators, loads: Loads) -> None:
-    of_topic = loads()
-    assert set(shares(of_topic)) == {0, 1, 2, 3}
-    accumulator.map.update(TOPIC, 6, None)
-    assert set(shares(of_topic)) == {0, 1, 2, 3, 4, 5}
-
-
-def test_partitions_with_scattered_entries(accumulator: Accumulators, loads: Loads) -> None:
+def test_new_partitions_of_a_topic_are_chosen(accumulator: Accumulators) -> None:
+    """Also where their entries are not behind those of the others."""
+    loads = loads_of(accumulator)
+    assert set(shares(loads)) == {0, 1, 2, 3}
     accumulator.map.request("other")
     accumulator.map.update("other", 2, None)
     accumulator.map.update(TOPIC, 6, None)
+    assert set(shares(loads)) == {0, 1, 2, 3, 4, 5}
     led_by(accumulator, 0, 0, None, None, 1, 1)
     enqueue(accumulator, 0, 1, 0, 0, 1, 0)
-    assert shares(loads()) == pytest.approx({0: 1 / 3, 1: 1 / 6, 4: 1 / 6, 5: 1 / 3}, abs=0.04)
+    assert shares(loads) == pytest.approx({0: 1 / 3, 1: 1 / 6, 4: 1 / 6, 5: 1 / 3}, abs=0.04)
 
 
 # --- partitioner.availability.timeout.ms ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("lengths", "options", "chosen"),
+    ("lengths", "adaptive", "timeout_ms", "chosen"),
     [
-        ((1, 0, 0, 0), {"timeout_ms": 1}, {2, 3}),
-        ((1, 0, 0, 0), {"timeout_ms": 60_000}, {0, 1, 2, 3}),
-        ((1, 0, 0, 0), {"timeout_ms": 1, "adaptive": False}, {0, 1, 2, 3}),
-        ((1, 0, 0, 1), {"timeout_ms": 1}, {0, 1, 2, 3}),
+        ((1, 0, 0, 0), True, 1, {2, 3}),
+        ((1, 0, 0, 0), True, 60_000, {0, 1, 2, 3}),
+        ((1, 0, 0, 0), False, 1, {0, 1, 2, 3}),
+        ((1, 0, 0, 1), True, 1, {0, 1, 2, 3}),
     ],
     ids=["stuck", "not for long", "not adaptive", "all are stuck"],
 )
 def test_stuck_node_is_left_out_unless_all_are(
-    accumulator: Accumulators, loads: Loads, clock: Clock, lengths: list[int], options: dict[str, Any], chosen: set[int]
+    equal: Accumulators, clock: Clock, lengths: Numbers, adaptive: bool, timeout_ms: int, chosen: set[int]
 ) -> None:
-    led_by(accumulator, 0, 0, 1, 1)
-    enqueue(accumulator, *lengths)
-    of_topic = loads(**options)
-    of_topic.choose(1)
+    enqueue(equal, *lengths)
+    loads = loads_of(equal, adaptive=adaptive, timeout_ms=timeout_ms)
+    loads.choose(1)
     clock.now_ms += 20
-    assert set(shares(of_topic)) == chosen
+    assert set(shares(loads)) == chosen
 
 
-def test_newly_ready_batch_does_not_exclude_a_node(accumulator: Accumulators, loads: Loads, clock: Clock) -> None:
+def test_newly_ready_batch_does_not_exclude_a_node(equal: Accumulators, clock: Clock) -> None:
     """However long ago the last look at an idle node was."""
-    led_by(accumulator, 0, 0, 1, 1)
-    of_topic = loads(timeout_ms=200)
-    of_topic.choose(1)
+    loads = loads_of(equal, timeout_ms=200)
+    loads.choose(1)
     clock.now_ms += 250
-    enqueue(accumulator, 1, 0, 0, 0)
+    enqueue(equal, 1, 0, 0, 0)
     random.seed(1)
-    assert set(of_topic.choose(20)) & {0, 1}
+    assert set(loads.choose(20)) & {0, 1}
 
 
-def test_moving_backlog_does_not_exclude_a_node(accumulator: Accumulators, loads: Loads, clock: Clock) -> None:
-    led_by(accumulator, 0, 0, 1, 1)
-    enqueue(accumulator, 3, 3, 0, 0)
-    of_topic = loads(timeout_ms=200)
-    of_topic.choose(1)
+def test_moving_backlog_does_not_exclude_a_node(equal: Accumulators, clock: Clock) -> None:
+    enqueue(equal, 3, 3, 0, 0)
+    loads = loads_of(equal, timeout_ms=200)
+    loads.choose(1)
     clock.now_ms += 250
-    assert set(shares(of_topic)) == {2, 3}
-    assert len(drain(accumulator)) == 2
+    assert set(shares(loads)) == {2, 3}
+    assert len(drain(equal)) == 2
     random.seed(1)
-    assert set(of_topic.choose(50)) & {0, 1}
+    assert set(loads.choose(50)) & {0, 1}

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fixture_types import Produce, Settings
-from producers import sender_pid, stop_sender, wait_until, wait_until_gone
+from producers import sender_pid, stop_sender, wait_until
 from senders import read_partition
 
 from shmaccum import Producer, RecordMetadata, TopicPartition, _core
@@ -51,17 +51,11 @@ def test_a_serializer_gets_the_topic(join: Produce, kept_log: Path, topic: str) 
     assert found == [(b'{"a": 1}', f"{topic}: 5".encode())] * 3
 
 
-def test_a_serializer_that_cannot_be_made(settings: Settings) -> None:
-    with pytest.raises(
-        SerializationError, match=r"value\.serializer: NeedsMore\(\) cannot be instantiated without arg"
-    ):
-        Producer(settings(value_serializer=NeedsMore))
-
-
 def test_what_is_no_serializer(settings: Settings) -> None:
-    with pytest.raises(
-        ConfigError, match=r"key\.serializer = 5: expected a callable, an object with a method serialize"
-    ):
+    said = r"value\.serializer: NeedsMore\(\) cannot be instantiated without arg"
+    with pytest.raises(SerializationError, match=said):
+        Producer(settings(value_serializer=NeedsMore))
+    with pytest.raises(ConfigError, match=r"key\.serializer = 5: expected a callable, an object with a method serial"):
         Producer(settings(key_serializer=5))
 
 
@@ -69,10 +63,7 @@ def test_headers_can_be_a_dict_and_text(producer: Producer, kept_log: Path, topi
     producer.send(topic, b"v", headers={"a": "1", "b": b"2", "c": None}, partition=0)
     producer.send(topic, b"v", headers=[("a", "1"), ("a", b"2")], partition=0).get(20)
     found = [record.headers for record in read_partition(kept_log, topic, while_written=True)]
-    assert [list(headers) for headers in found] == [
-        [("a", b"1"), ("b", b"2"), ("c", None)],
-        [("a", b"1"), ("a", b"2")],
-    ]
+    assert [list(headers) for headers in found] == [[("a", b"1"), ("b", b"2"), ("c", None)], [("a", b"1"), ("a", b"2")]]
 
 
 def test_metadata_has_sizes_and_the_partition(producer: Producer, topic: str) -> None:
@@ -123,16 +114,13 @@ def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"shmaccum_slot_size": 1024, "buffer_memory": 1 << 40},
-            r"buffer\.memory = 1099511627776: must be at most 17179868160 ",
-        ),
-        ({"batch_size": 1 << 27, "buffer_memory": 1 << 40}, r"batch\.size = 134217728: must be at most 117440505; "),
+        ({"shmaccum_slot_size": 1024}, r"buffer\.memory = 1099511627776: must be at most 17179868160 "),
+        ({"batch_size": 1 << 27}, r"batch\.size = 134217728: must be at most 117440505; "),
     ],
 )
-def test_memory_beyond_the_layout(settings: Settings, changes: Any, said: str) -> None:
+def test_memory_beyond_the_layout(settings: Settings, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Producer(settings(segment_bytes=1 << 30, **changes))
+        Producer(settings(segment_bytes=1 << 30, buffer_memory=1 << 40, **changes))
 
 
 def test_the_layout_is_that_of_the_rules() -> None:
@@ -140,15 +128,11 @@ def test_the_layout_is_that_of_the_rules() -> None:
     assert rules.MOST_RECORDS == _core.COMMIT_COUNT_MASK
 
 
-def test_a_producer_of_a_file(settings: Settings, slab_name: str, tmp_path: Path) -> None:
+def test_a_producer_of_a_file(kept: Settings, tmp_path: Path) -> None:
     file = tmp_path / "producer.properties"
-    file.write_text("".join(f"{name} = {value}\n" for name, value in settings(linger_ms=7).items()))
+    file.write_text("".join(f"{name} = {value}\n" for name, value in kept(linger_ms=7).items()))
     with Producer.from_file(file) as producer:
         assert producer.config.linger_ms == 7
-        assert producer.send("t", b"v").get(20).offset == 0
-    wait_until_gone(slab_name)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+        assert producer.send("t", b"v").get(20).offset >= 0
     with pytest.raises(ConfigError, match=r"cannot read settings from .*missing: No such file"):
         Producer.from_file(tmp_path / "missing")

@@ -9,6 +9,7 @@ import inspect
 import os
 import signal
 import threading
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,11 +22,10 @@ from faults import stopped_with
 from fixture_types import Settings
 from producers import kept_slab, kill_sender, sender_pid, stop_sender, wait_until_gone
 from runs import in_threads
-from senders import read_topic, read_values
+from senders import read_values
 
-import shmaccum
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
-from shmaccum._core import Process
+from shmaccum._core import Process, Super
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -55,28 +55,16 @@ SOON_S = 0.05
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("async")
-
-
-@pytest.fixture
-def log_dir(directory: Path) -> Path:
-    """Where the records of `open_producer` go."""
-    return directory / "log"
+def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the records of `open_small` go."""
+    return tmp_path_factory.mktemp("small") / "log"
 
 
 @pytest.fixture(scope="module")
-def kept(directory: Path) -> Iterator[Settings]:
-    """Return a function that gives settings of a slab for all tests."""
-    with kept_slab(f"async-{os.getpid()}", directory / "log", shmaccum_max_topics=200) as settings:
-        yield settings
-
-
-@pytest.fixture(scope="module")
-def kept_small(directory: Path) -> Iterator[Settings]:
+def kept_small(small_log: Path) -> Iterator[Settings]:
     """Return a function that gives settings of a slab of four slots, and of topics with one partition."""
     small = {"buffer_memory": 64 << 10, "batch_size": 16 << 10, "max_request_size": 64 << 10, "num_partitions": 1}
-    with kept_slab(f"async-small-{os.getpid()}", directory / "small", **small) as settings:
+    with kept_slab(f"async-small-{os.getpid()}", small_log, **small) as settings:
         yield settings
 
 
@@ -128,7 +116,9 @@ async def stopped_sender(producer: AsyncProducer, topic: str) -> AsyncIterator[N
     await producer.partitions_for(topic)
     pool = producer._producer._accumulator.state.pool
     await until(lambda: pool.available_memory() == pool.total_memory)
-    pid = sender_pid(producer._producer)
+    pid, words = sender_pid(producer._producer), producer._producer._slab.words
+    # Where it only begins to sleep, it would go on with a look at the clock from before.
+    await until(lambda: words[Super.SENDER_ASLEEP] and process_state(pid) == "S")
     stop_sender(producer._producer, asleep=True)
     try:
         yield
@@ -144,6 +134,10 @@ async def full_slab(producer: AsyncProducer, topic: str) -> AsyncIterator[list[A
         while producer._producer._accumulator.state.pool.available_memory():
             futures.append(await producer.send(topic, LARGE_VALUE))
         yield futures
+
+
+def process_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 def queued(producer: AsyncProducer) -> int:
@@ -164,7 +158,8 @@ async def _of(awaitable: Awaitable[Any]) -> Any:
 
 
 @in_both_loops
-async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, log_dir: Path) -> None:
+async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, kept_log: Path) -> None:
+    """By one task, and by many at once."""
     async with open_producer() as producer:
         future = await producer.send(topic, b"value", b"key", [("name", b"header")], 1, 1000)
         metadata = await future
@@ -173,34 +168,17 @@ async def test_acknowledgement_is_awaited(open_producer: Open, topic: str, log_d
         assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
         assert (await producer.send_and_wait(topic, b"next", partition=1)).offset == 1
         assert await producer.partitions_for(f"{topic}-2") == {0, 1, 2}
-    assert read_values(log_dir, topic, 1) == [b"value", b"next"]
-
-
-@in_both_loops
-async def test_many_tasks_await_their_records(open_producer: Open, topic: str, log_dir: Path) -> None:
-    async with open_producer() as producer:
 
         async def send(number: int) -> int:
             return (await (await producer.send(topic, b"%d" % number, partition=0))).offset
 
         assert await asyncio.gather(*map(send, range(300))) == list(range(300))
-    assert read_values(log_dir, topic) == [b"%d" % number for number in range(300)]
+    assert read_values(kept_log, topic, 1) == [b"value", b"next"]
+    assert read_values(kept_log, topic) == [b"%d" % number for number in range(300)]
 
 
 @in_both_loops
-async def test_leaving_the_block_flushes(open_producer: Open, topic: str) -> None:
-    async with open_producer(linger_ms=60_000) as producer:
-        futures = [await producer.send(topic, b"value") for _ in range(10)]
-        assert not any(future.done() for future in futures)
-    assert all(future.succeeded() for future in futures)
-    with pytest.raises(ProducerClosedError):
-        await producer.send(topic, b"late")
-    await producer.flush()
-    await producer.close()
-
-
-@in_both_loops
-async def test_flush_waits_for_what_was_sent_before(open_producer: Open, topic: str) -> None:
+async def test_flush_and_the_end_of_the_block_wait_for_what_was_sent_before(open_producer: Open, topic: str) -> None:
     async with open_producer(linger_ms=60_000) as producer:
         futures = [await producer.send(topic, bytes(1000)) for _ in range(50)]
         await producer.flush()
@@ -211,8 +189,11 @@ async def test_flush_waits_for_what_was_sent_before(open_producer: Open, topic: 
                 await producer.flush(0.01)
             with pytest.raises(IllegalArgumentError):
                 await producer.flush(-1)
-        await producer.flush()
-        assert pending.succeeded()
+    assert pending.succeeded()
+    with pytest.raises(ProducerClosedError):
+        await producer.send(topic, b"late")
+    await producer.flush()
+    await producer.close()
 
 
 @in_both_loops
@@ -259,7 +240,7 @@ async def test_sends_let_other_tasks_run(open_producer: Open, topic: str) -> Non
 
 
 @in_both_loops
-async def test_refused_record_raises_at_send(open_producer: Open, topic: str, log_dir: Path) -> None:
+async def test_refused_record_raises_at_send(open_producer: Open, topic: str, kept_log: Path) -> None:
     told: list[Any] = []
     async with open_producer(max_request_size=1000) as producer:
         with pytest.raises(RecordTooLargeError):
@@ -270,7 +251,7 @@ async def test_refused_record_raises_at_send(open_producer: Open, topic: str, lo
             await producer.send(topic, b"value", partition=9, on_delivery=lambda error, _: told.append(type(error)))
         await producer.send_and_wait(topic, b"value", partition=0)
     assert told == [RecordTooLargeError, UnknownTopicOrPartitionError]
-    assert read_values(log_dir, topic) == [b"value"]
+    assert read_values(kept_log, topic) == [b"value"]
 
 
 @in_both_loops
@@ -286,62 +267,57 @@ async def test_failed_record_raises_at_its_future(open_producer: Open, topic: st
 
 
 @in_both_loops
-async def test_interceptors_see_each_record_once(open_producer: Open, topic: str) -> None:
-    """Also a record that has to wait for its topic's metadata, and whose acknowledgement nothing awaits."""
+async def test_serializers_and_interceptors_see_each_record_once(
+    open_producer: Open, topic: str, kept_log: Path
+) -> None:
+    """Also one that waits for its topic's metadata, one that is refused, and one whose outcome nothing awaits."""
     seen: list[Any] = []
 
     class Interceptor(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            seen.append(record.value)
+            seen.append(("sent", record.value[:9]))
             return dataclasses.replace(record, topic=topic)
 
         def on_acknowledgement(self, metadata: Any, error: Any) -> None:
-            seen.append(metadata.topic)
-
-    async with open_producer(interceptor_classes=[Interceptor]) as producer:
-        await producer.send("changed", b"value")
-        await until(lambda: len(seen) > 1)
-    assert seen == [b"value", topic]
-
-
-@in_both_loops
-async def test_serializers_see_each_record_once(open_producer: Open, topic: str, log_dir: Path) -> None:
-    """Also one that waits for its topic's metadata, and one that is refused."""
-    seen: list[str] = []
+            seen.append((metadata.topic, type(error)))
 
     def serialize(value: str) -> bytes:
-        seen.append(value)
+        seen.append(("serialized", value[:9]))
         return value.encode()
 
-    async with open_producer(value_serializer=serialize, max_request_size=1000) as producer:
-        await producer.send_and_wait(topic, "first", headers=[("name", b"value")], partition=0)
-        await producer.send(topic, "second", partition=0)
+    own = {"interceptor_classes": [Interceptor], "value_serializer": serialize, "max_request_size": 1000}
+    async with open_producer(**own) as producer:
+        await producer.send("changed", "first", headers=[("name", b"value")], partition=0)
+        await until(lambda: len(seen) == 3)
         with pytest.raises(RecordTooLargeError):
-            await producer.send(topic, "x" * 2000)
-    assert seen == ["first", "second", "x" * 2000]
-    assert read_values(log_dir, topic) == [b"first", b"second"]
+            await producer.send("changed", "too large" * 200)
+    assert seen == [
+        *(("sent", "first"), ("serialized", "first"), (topic, type(None))),
+        *(("sent", "too large"), ("serialized", "too large"), (topic, RecordTooLargeError)),
+    ]
+    assert [value for number in range(3) for value in read_values(kept_log, topic, number)] == [b"first"]
 
 
 @in_both_loops
 async def test_unknown_topic_holds_up_no_other(open_producer: Open, topic: str) -> None:
+    """A wait for it can be cancelled; the sender answers the next one."""
+    new = f"{topic}-2"
     async with open_producer(max_block_ms=300) as producer:
         async with stopped_sender(producer, topic), ticking() as turns:
-            waiting = asyncio.create_task(producer.send(f"{topic}-2", b"value"))
+            waiting = asyncio.create_task(producer.send(new, b"value"))
             await asyncio.sleep(SOON_S)
             pending = await producer.send(topic, b"second")
             assert not waiting.done()
-            with pytest.raises(KafkaTimeoutError, match=f"Topic {topic}-2 not present in metadata after 300 ms"):
+            with pytest.raises(KafkaTimeoutError, match=f"Topic {new} not present in metadata after 300 ms"):
                 await waiting
             assert turns() > 10
+            waits: list[Awaitable[Any]] = [producer.send(new, b"value"), producer.partitions_for(new)]
+            for wait in waits:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(wait, SOON_S)
         await pending
-
-
-def test_not_started(settings: Settings) -> None:
-    producer = AsyncProducer(settings())
-    assert repr(producer) == "<AsyncProducer not started>"
-    with pytest.raises(IllegalStateError, match="not started"):
-        asyncio.run(_of(producer.send("t", b"value")))
-    asyncio.run(producer.close())
+    async with open_producer() as producer:
+        assert (await producer.send_and_wait(new, b"value")).offset == 0
 
 
 # --- back-pressure and cancellation ---------------------------------------------------------------------
@@ -349,7 +325,7 @@ def test_not_started(settings: Settings) -> None:
 
 @in_both_loops
 async def test_full_slab_holds_up_sends_in_order_and_not_the_loop(
-    open_small: Open, topic: str, directory: Path
+    open_small: Open, topic: str, small_log: Path
 ) -> None:
     async with open_small() as producer:
         async with full_slab(producer, topic) as futures, ticking() as turns:
@@ -362,24 +338,33 @@ async def test_full_slab_holds_up_sends_in_order_and_not_the_loop(
             assert queued(producer) == 1  # one for all of them
         await asyncio.gather(*futures, *[await send for send in sends])
         assert queued(producer) == 0
-    found = [int(value[:1]) for value in read_values(directory / "small", topic)[-10:] if value]
+    found = [int(value[:1]) for value in read_values(small_log, topic)[-10:] if value]
     assert found == list(range(10))
 
 
 @in_both_loops
 async def test_memory_that_does_not_come_in_time(open_small: Open, topic: str) -> None:
+    """Columns say what is accepted."""
     told: list[Any] = []
-    async with open_small(max_block_ms=200) as producer, full_slab(producer, topic):
-        sends = [
-            producer.send(topic, LARGE_VALUE, on_delivery=lambda error, _: told.append(type(error))) for _ in range(3)
-        ]
-        outcomes = await asyncio.gather(*sends, return_exceptions=True)
-        assert queued(producer) == 0
+    async with open_small(max_block_ms=200) as producer:
+        async with stopped_sender(producer, topic):
+            with pytest.raises(BufferExhaustedError) as caught:
+                await producer.send_batch(topic, LARGE_ROWS)
+            sends = [
+                producer.send(topic, LARGE_VALUE, on_delivery=lambda error, _: told.append(type(error)))
+                for _ in range(3)
+            ]
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+            assert queued(producer) == 0
+        accepted = caught.value.accepted
+        assert accepted is not None
+        assert accepted.rows.tolist() == [0, 1, 2, 3]
+        assert (await accepted).offsets.tolist() == [0, 1, 2, 3] + [-1] * 6
     assert [type(each) for each in outcomes] == told == [BufferExhaustedError] * 3
 
 
 @in_both_loops
-async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str, directory: Path) -> None:
+async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str, small_log: Path) -> None:
     """The first in line as well as one behind it; others follow, and the cancelled records are never sent.
 
     Columns, too, give their place back.
@@ -407,23 +392,13 @@ async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str,
             kept = asyncio.create_task(producer.send(topic, b"kept" + LARGE_VALUE))
             await until(lambda: queued(producer))
         await (await kept)
-    sent = [value for value in read_values(directory / "small", topic) if value != LARGE_VALUE]
+    sent = [value for value in read_values(small_log, topic) if value != LARGE_VALUE]
     assert sent == [b"kept" + LARGE_VALUE]
 
 
 @in_both_loops
-async def test_cancelled_wait_for_metadata(open_producer: Open, topic: str) -> None:
-    async with open_producer() as producer:
-        async with stopped_sender(producer, topic):
-            for waiting in (producer.send(f"{topic}-2", b"value"), producer.partitions_for(f"{topic}-2")):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(waiting, SOON_S)  # type: ignore[arg-type]
-        assert (await producer.send_and_wait(f"{topic}-2", b"value")).offset == 0
-
-
-@in_both_loops
 async def test_cancelled_acknowledgement_does_not_recall_the_record(
-    open_producer: Open, topic: str, log_dir: Path
+    open_producer: Open, topic: str, kept_log: Path
 ) -> None:
     async with open_producer() as producer:
         async with stopped_sender(producer, topic):
@@ -437,19 +412,7 @@ async def test_cancelled_acknowledgement_does_not_recall_the_record(
             assert not future.cancelled()
             assert future.running()
         assert (await future).offset == 0
-    assert read_values(log_dir, topic) == [b"first", b"second"]
-
-
-@in_both_loops
-async def test_columns_cut_short_say_what_is_accepted(open_small: Open, topic: str) -> None:
-    async with open_small(max_block_ms=300) as producer:
-        async with stopped_sender(producer, topic):
-            with pytest.raises(BufferExhaustedError) as caught:
-                await producer.send_batch(topic, LARGE_ROWS)
-        accepted = caught.value.accepted
-        assert accepted is not None
-        assert accepted.rows.tolist() == [0, 1, 2, 3]
-        assert (await accepted).offsets.tolist() == [0, 1, 2, 3] + [-1] * 6
+    assert read_values(kept_log, topic) == [b"first", b"second"]
 
 
 @in_both_loops
@@ -504,25 +467,29 @@ def test_loops_that_start_it_at_once_have_one_producer(open_producer: Open) -> N
     asyncio.run(producer.close())
 
 
-@in_both_loops
-async def test_lock_of_a_stopped_process_holds_up_the_loop_for_a_second_only(open_producer: Open, topic: str) -> None:
+def test_lock_of_a_stopped_process_holds_up_the_loop_for_a_second_only(open_producer: Open, topic: str) -> None:
     told: list[Any] = []
-    async with open_producer(max_block_ms=1500) as producer:
-        await producer.send_and_wait(topic, b"first", partition=0)
-        queue = producer._producer._accumulator.state.map.topic(topic).queues[0]  # type: ignore[union-attr]
-        with stopped_with(queue.lock) as pid:
-            async with ticking() as turns:
-                with pytest.raises(LockTimeoutError, match=f"process {pid}"):
-                    await producer.send(topic, b"2", partition=0, on_delivery=lambda error, _: told.append(type(error)))
-                assert turns() > 1
-        assert (await producer.send_and_wait(topic, b"third", partition=0)).offset == 1
-    assert told == [LockTimeoutError]
+
+    async def main() -> None:
+        async with open_producer(max_block_ms=1500) as producer:
+            await producer.send_and_wait(topic, b"first", partition=0)
+            queue = producer._producer._accumulator.state.map.topic(topic).queues[0]  # type: ignore[union-attr]
+            with stopped_with(queue.lock) as pid:
+                async with ticking() as turns:
+                    sending = producer.send(topic, b"2", partition=0, on_delivery=lambda error, _: told.append(error))
+                    with pytest.raises(LockTimeoutError, match=f"process {pid}") as caught:
+                        await sending
+                    assert turns() > 1
+            assert told == [caught.value]
+            assert (await producer.send_and_wait(topic, b"third", partition=0)).offset == 1
+
+    asyncio.run(main())
 
 
 # --- loops, threads and processes -----------------------------------------------------------------------
 
 
-def test_loop_is_closed_with_records_pending(open_producer: Open, topic: str, log_dir: Path) -> None:
+def test_loop_is_closed_with_records_pending(open_producer: Open, topic: str, kept_log: Path) -> None:
     """They are sent; another loop goes on with the producer."""
     producer = open_producer(linger_ms=200)
 
@@ -542,39 +509,30 @@ def test_loop_is_closed_with_records_pending(open_producer: Open, topic: str, lo
         await producer.close()
 
     asyncio.run(second())
-    assert read_values(log_dir, topic) == [b"first", b"second"]
+    assert read_values(kept_log, topic) == [b"first", b"second"]
 
 
-def test_two_loops_in_two_threads(open_producer: Open, topic: str, log_dir: Path) -> None:
-    """Each reads the completions of both: neither waits for a slice of its own."""
-    count = 100
+def test_two_loops_in_two_threads(open_producer: Open, topic: str, kept_log: Path) -> None:
+    """Each reads the completions of both: neither waits for a slice of its own.
 
-    async def main(partition: int) -> None:
-        async with open_producer(linger_ms=1) as producer:
-            for number in range(count):
-                metadata = await producer.send_and_wait(topic, b"%d" % number, partition=partition)
-                assert metadata.offset == number
-
-    in_threads(2, lambda partition: asyncio.run(main(partition)))
-    for partition in range(2):
-        assert read_values(log_dir, topic, partition) == [b"%d" % number for number in range(count)]
-
-
-def test_two_loops_ask_for_a_topic_by_one_producer(open_producer: Open, topic: str) -> None:
-    """Sends that line up in one loop for a topic's metadata are not held up by those of another."""
-    producer = open_producer()
+    Sends that line up in one loop for a topic's metadata are not held up by those of another.
+    """
+    producer, count = open_producer(linger_ms=1), 100
     asyncio.run(producer.start())
     barrier = threading.Barrier(2)
 
-    async def main(number: int) -> None:
+    async def main(partition: int) -> None:
         for attempt in range(20):
             barrier.wait(10)
-            name = f"{topic}-{attempt}"
             async with asyncio.timeout(5):
-                await asyncio.gather(*[producer.send(name, b"value") for _ in range(3)])
+                await asyncio.gather(*[producer.send(f"{topic}-{attempt}", b"value") for _ in range(3)])
+        for number in range(count):
+            assert (await producer.send_and_wait(topic, b"%d" % number, partition=partition)).offset == number
 
-    in_threads(2, lambda number: asyncio.run(main(number)))
+    in_threads(2, lambda partition: asyncio.run(main(partition)))
     asyncio.run(producer.close())
+    for partition in range(2):
+        assert read_values(kept_log, topic, partition) == [b"%d" % number for number in range(count)]
 
 
 @in_both_loops
@@ -593,8 +551,15 @@ async def test_completions_that_a_thread_reads_resolve_in_the_loop(
             assert (await mine).offset >= 0
 
 
-def test_fork_in_a_running_loop(open_small: Open, topic: str, directory: Path) -> None:
+def test_fork_in_a_running_loop(open_small: Open, topic: str, small_log: Path) -> None:
     """The child is a process of its own; the parent's waits, loop and place in the queue stay as they are."""
+
+    async def use_inherited(producer: AsyncProducer, parents: Any) -> None:
+        with pytest.raises(DeadOwnerError):
+            await parents
+        gc.collect()
+        assert (await producer.send_and_wait(topic, b"child")).offset >= 0
+        await producer.close()
 
     async def main() -> None:
         async with open_small() as producer:
@@ -602,7 +567,7 @@ def test_fork_in_a_running_loop(open_small: Open, topic: str, directory: Path) -
                 send = asyncio.create_task(producer.send(topic, b"parent" + LARGE_VALUE))
                 acknowledgement = asyncio.ensure_future(futures[-1])
                 await until(lambda: queued(producer))
-                child = run_child(use_inherited(producer, futures[-1], topic))
+                child = run_child(use_inherited(producer, futures[-1]))
                 await asyncio.sleep(SOON_S)
                 assert queued(producer) in (1, 2)  # the child may wait, too
                 assert not send.done()
@@ -611,16 +576,7 @@ def test_fork_in_a_running_loop(open_small: Open, topic: str, directory: Path) -
             assert await asyncio.to_thread(exit_code, child) == 0
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    values = [value[:6] for records in read_topic(directory / "small", topic).values() for *_, value, _ in records]
-    assert {b"parent", b"child"} < set(values)
-
-
-async def use_inherited(producer: AsyncProducer, parents: Any, topic: str) -> None:
-    with pytest.raises(DeadOwnerError):
-        await parents
-    gc.collect()
-    assert (await producer.send_and_wait(topic, b"child")).offset >= 0
-    await producer.close()
+    assert {b"parent", b"child"} < {value[:6] for value in read_values(small_log, topic) if value}
 
 
 def run_child(work: Coroutine[Any, Any, None]) -> int:
@@ -633,8 +589,6 @@ def run_child(work: Coroutine[Any, Any, None]) -> int:
         asyncio.run(asyncio.wait_for(work, 60))
         status = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     os._exit(status)
 
@@ -643,7 +597,7 @@ def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_forked_workers(open_producer: Open, topic: str, log_dir: Path) -> None:
+def test_forked_workers(open_producer: Open, topic: str, kept_log: Path) -> None:
     """Each runs a loop of its own with the producer that was started before the fork."""
     producer = open_producer()
     asyncio.run(producer.start())
@@ -657,11 +611,11 @@ def test_forked_workers(open_producer: Open, topic: str, log_dir: Path) -> None:
     assert list(map(exit_code, children)) == [0, 0, 0]
     asyncio.run(producer.close())
     for worker in range(3):
-        assert read_values(log_dir, topic, worker) == [b"%d" % worker] * 100
+        assert read_values(kept_log, topic, worker) == [b"%d" % worker] * 100
 
 
 @in_both_loops
-async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, topic: str, log_dir: Path) -> None:
+async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, topic: str, kept_log: Path) -> None:
     async with open_producer() as producer:
         await producer.send_and_wait(topic, b"first", partition=0)
         stop_sender(producer._producer)
@@ -674,7 +628,7 @@ async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, t
             assert turns() > before + 10  # while the next sender starts
         kill_sender(producer._producer)
         assert (await producer.send_and_wait(topic, b"third", partition=0)).offset == 2
-    assert read_values(log_dir, topic) == [b"first", b"second", b"third"]
+    assert read_values(kept_log, topic) == [b"first", b"second", b"third"]
 
 
 @in_both_loops
@@ -696,9 +650,15 @@ async def test_no_sender_can_be_started(open_producer: Open, topic: str, monkeyp
         assert (await future).offset == 1
 
 
-def test_transactions_are_refused() -> None:
+def test_a_producer_that_cannot_be_used(settings: Settings) -> None:
+    assert inspect.iscoroutinefunction(AsyncProducer.send), "a mock of the class awaits what has to be awaited"
     with pytest.raises(ConfigError, match=r"transactional\.id = 'orders': AsyncProducer has no transactions"):
         AsyncProducer({"bootstrap.servers": "localhost:1", "transactional.id": "orders"})
+    producer = AsyncProducer(settings())
+    assert repr(producer) == "<AsyncProducer not started>"
+    with pytest.raises(IllegalStateError, match="not started"):
+        asyncio.run(_of(producer.send("t", b"value")))
+    asyncio.run(producer.close())
 
 
 # --- what a wait leaves ---------------------------------------------------------------------------------
@@ -728,14 +688,9 @@ async def test_awaited_records_need_no_slice(open_producer: Open, topic: str) ->
     """The doorbell wakes the loop: without the slices of waiting, every record is acknowledged all the same."""
     async with open_producer(linger_ms=0) as producer:
         await producer.send_and_wait(topic, b"first")
-        slab = producer._producer._slab
-        pending = slab.companion(PendingBatches).of_loop()
-        pending._check = lambda: None  # type: ignore[method-assign]
+        pending = producer._producer._slab.companion(PendingBatches)
+        of_loop = pending.of_loop()
+        of_loop._check = lambda: None  # type: ignore[method-assign]
         for _ in range(50):
             await producer.send_and_wait(topic, b"value")
-        assert slab.companion(PendingBatches).of_loop() is pending
-
-
-def test_form() -> None:
-    """A mock of the class awaits what has to be awaited."""
-    assert inspect.iscoroutinefunction(shmaccum.AsyncProducer.send)
+        assert pending.of_loop() is of_loop

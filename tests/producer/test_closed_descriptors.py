@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixture_types import Link, Produce, Settings, Start
@@ -43,12 +43,10 @@ def check_files(descriptors: list[int], directory: Path) -> None:
 
 def is_locked(path: Path) -> bool:
     """Return whether another process has a record lock on a file."""
-    with path.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    with path.open("r+b") as file, contextlib.suppress(BlockingIOError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False
+    return True
 
 
 def use_after_closing(link: Link, settings: dict[str, object], directory: Path, reuse: bool) -> None:
@@ -99,46 +97,28 @@ def test_producer_reopens_descriptors_that_its_program_closed(
     assert read_values(log_dir, "t") == expected
 
 
-def use_inherited(producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Link) -> None:
-    files = close_descriptors(directory, reuse)
-    producer.send("t", b"inherited", partition=0).get(20)
-    second = Producer(settings)
-    second.send("t", b"second", partition=0).get(20)
-    check_files(files, directory)
-    second.close()
-    producer.close()
-    check_files(files, directory)
-
-
 @afterwards
 def test_forked_child_that_closed_all_descriptors_joins_the_slab(
     start: Start, produce: Produce, settings: Settings, log_dir: Path, tmp_path: Path, reuse: bool
 ) -> None:
     """As with a double fork: the child takes its own place in the slab all the same."""
-    producer = produce()
+    producer, directory = produce(), tmp_path / "files"
     producer.send("t", b"parent", partition=0).get(20)
 
-    start(lambda link: use_inherited(producer, settings(), tmp_path / "files", reuse, link), how="fork").result()
+    def use_inherited(link: Link) -> None:
+        files = close_descriptors(directory, reuse)
+        producer.send("t", b"inherited", partition=0).get(20)
+        second = Producer(settings())
+        second.send("t", b"second", partition=0).get(20)
+        check_files(files, directory)
+        second.close()
+        producer.close()
+        check_files(files, directory)
+
+    start(use_inherited, how="fork").result()
 
     assert producer.send("t", b"parent again", partition=0).get(20).offset == 3
     assert read_values(log_dir, "t") == [b"parent", b"inherited", b"second", b"parent again"]
-
-
-def use_what_is_removed(
-    producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Link
-) -> str:
-    files = close_descriptors(directory, reuse)
-    link.send("forked")
-    link.recv()
-    with pytest.raises(DeadOwnerError) as failure:
-        producer.send("t", b"value", partition=0)
-    with Producer(settings) as second:
-        second.send("t", b"second", partition=0).get(20)
-        with pytest.raises(ShmaccumError):
-            producer.close()
-        second.send("t", b"third", partition=0).get(20)
-    check_files(files, directory)
-    return str(failure.value)
 
 
 @afterwards
@@ -146,17 +126,26 @@ def test_daemon_whose_slab_was_removed_gets_an_error(
     start: Start, settings: Settings, slab_name: str, log_dir: Path, tmp_path: Path, reuse: bool
 ) -> None:
     """The daemon's own producer says what happened, and another one works."""
-    producer = Producer(settings())
+    producer, directory = Producer(settings()), tmp_path / "files"
     producer.send("t", b"parent", partition=0).get(20)
-    directory: Any = tmp_path / "files"
-    child = start(lambda link: use_what_is_removed(producer, settings(), directory, reuse, link), how="fork")
-    assert child.hear() == "forked"
+
+    def use_what_is_removed(link: Link) -> None:
+        files = close_descriptors(directory, reuse)
+        link.send("forked")
+        link.recv()
+        with pytest.raises(DeadOwnerError, match="make a new Producer"):
+            producer.send("t", b"value", partition=0)
+        with Producer(settings()) as second:
+            second.send("t", b"second", partition=0).get(20)
+            with pytest.raises(ShmaccumError):
+                producer.close()
+            second.send("t", b"third", partition=0).get(20)
+        check_files(files, directory)
+
+    child = start(use_what_is_removed, how="fork").ready()
     producer.close()
     wait_until_gone(slab_name)
-
-    child.tell()
-
-    assert "make a new Producer" in child.result()
+    child.finish()
     wait_until_gone(slab_name)
     assert read_values(log_dir, "t") == [b"parent", b"second", b"third"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from senders import read_topic
 from shmaccum import Producer
 from shmaccum._core import Process
 from shmaccum.accumulator.drain.compression_ahead import AHEAD_SIZE
+from shmaccum.record.fields import entry_end
 from shmaccum.record.format import iter_batches
 from shmaccum.shm.layout import Role
 
@@ -26,21 +28,6 @@ NAMES = (b"whole", b"stopped", b"killed")
 FILLER = b"the quick brown fox jumps over the lazy dog "
 
 
-def send_until_told(link: Link, settings: dict[str, object], name: bytes) -> int:
-    """Send records by number until told to end; return how many there were, all of them acknowledged."""
-    futures = []
-    with Producer(settings) as producer:
-        while not link.poll():
-            for number in range(len(futures), len(futures) + ROUND):
-                filler = FILLER * (number % 7) + (os.urandom(number % 50) if number % 3 == 0 else b"")
-                value = b"%b:%d:%b" % (name, number, filler)
-                futures.append(producer.send("t", value, partition=number % PARTITIONS))
-            if len(futures) == ROUND:
-                link.send("on the way")
-    assert all(future.succeeded() for future in futures)
-    return len(futures)
-
-
 def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
     """Return the numbers of a process's records as they are in the log, by partition."""
     return {
@@ -49,8 +36,10 @@ def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
     }
 
 
-@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", 1, 19)])
-@pytest.mark.parametrize("who", ["producer", "sealer", "thread"])
+@pytest.mark.parametrize(
+    ("who", "codec", "low", "high"),
+    [("producer", "zstd", 1, 19), ("sealer", "gzip", 1, 9), ("thread", "lz4", 9, 12), ("thread", "zstd", 1, 19)],
+)
 def test_all_compress_at_the_set_level(
     who: str, codec: str, low: int, high: int, settings: Settings, log_dir: Path
 ) -> None:
@@ -74,20 +63,36 @@ def test_all_compress_at_the_set_level(
             assert (compressed > 0) == (who == "producer")
         wait_until_gone(str(config["shmaccum.name"]))
         assert [record.value for record in read_topic(directory, "t")[0]] == values
-        sizes.append(sum(path.stat().st_size for path in directory.glob("t-0/*.log")))
+        (segment,) = directory.glob("t-0/*.log")
+        sizes.append(entry_end(memoryview(segment.read_bytes()), 0))  # of the first batch: the last one is the sender's
     assert sizes[0] > sizes[1]
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
 def test_deaths_and_stops_keep_every_record_once_in_order(
-    produce: Produce, start: Start, settings: Settings, log_dir: Path, codec: str
+    produce: Produce, start: Start, settings: Settings, log_dir: Path
 ) -> None:
     """Of three producers one is stopped for a while and one killed; and the sender is killed."""
-    changes = {"compression_type": codec, "num_partitions": PARTITIONS, "batch_size": 2 * AHEAD_SIZE}
+    changes = {"compression_type": "gzip", "num_partitions": PARTITIONS, "batch_size": 2 * AHEAD_SIZE}
     changes |= {"buffer_memory": 16 * AHEAD_SIZE}
     config, producer = settings(**changes), produce(**changes)
     producer.partitions_for("t")
-    whole, stopped, killed = (start(send_until_told, config, name) for name in NAMES)
+
+    def send_until_told(link: Link, name: bytes) -> int:
+        """Send records by number until told to end; return how many there were, all of them acknowledged."""
+        futures = []
+        with Producer(config) as producer:
+            while not link.poll():
+                for number in range(len(futures), len(futures) + ROUND):
+                    filler = FILLER * (number % 7) + (os.urandom(number % 50) if number % 3 == 0 else b"")
+                    futures.append(
+                        producer.send("t", b"%b:%d:%b" % (name, number, filler), partition=number % PARTITIONS)
+                    )
+                if len(futures) == ROUND:
+                    link.send("on the way")
+        assert all(future.succeeded() for future in futures)
+        return len(futures)
+
+    whole, stopped, killed = (start(partial(send_until_told, name=name), how="fork") for name in NAMES)
     for each in (whole, stopped, killed):
         assert each.hear() == "on the way"
     stopped.signal(signal.SIGSTOP)
@@ -116,12 +121,3 @@ def test_deaths_and_stops_keep_every_record_once_in_order(
     logs = [memoryview(path.read_bytes()) for path in log_dir.glob("t-*/*.log")]
     assert max(batch.record_count for log in logs for batch in iter_batches(log)) > 250, "some were large"
     assert producer.metrics()["slab-metrics"]["compression-rate-avg"] < 0.9
-
-
-def test_sender_compresses_batches_that_are_not_full(produce: Produce) -> None:
-    producer = produce(compression_type="zstd", num_partitions=1)
-    producer.send("t", FILLER * 10, partition=0).get(30)
-    slab = producer._slab
-    entries = {info.roles: info for info in map(slab.processes.info, slab.processes.in_use())}
-    assert entries[Role.SENDER].compressed == 1
-    assert slab.words[slab.geometry.process(slab.me) + Process.COMPRESSED] == 0

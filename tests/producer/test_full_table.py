@@ -42,15 +42,6 @@ def settings(slab_name: str, tmp_path: Path) -> Iterator[dict[str, object]]:
     wait_until_gone(slab_name)
 
 
-def kill_the_sender(producer: Producer) -> int:
-    """Kill the sender and wait for its death; return its process entry."""
-    slab, pid = producer._slab, sender_pid(producer)
-    entry: int = slab.words[Super.SENDER_ENTRY] - 1
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not slab.processes.is_alive(entry), "the sender is dead")
-    return entry
-
-
 @pytest.mark.parametrize("holds_a_lock", [False, True])
 def test_next_send_finds_a_sender_in_a_full_process_table(
     settings: dict[str, object], start: Start, holds_a_lock: bool
@@ -61,7 +52,9 @@ def test_next_send_finds_a_sender_in_a_full_process_table(
         other = start(produce, settings)
         assert other.hear() == "there"
         slab = producer._slab
-        entry = kill_the_sender(producer)
+        entry: int = slab.words[Super.SENDER_ENTRY] - 1
+        os.kill(sender_pid(producer), signal.SIGKILL)
+        wait_until(lambda: not slab.processes.is_alive(entry), "the sender is dead")
         if holds_a_lock:
             incarnation = slab.words[slab.geometry.process(entry) + Process.INCARNATION]
             slab.words[slab.geometry.lock(LOCK_TABLES) + Lock.OWNER] = entry + 1 | incarnation << TICKET_SHIFT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -23,28 +24,15 @@ from senders import read_topic
 CLIENTS, REQUESTS = 16, 30
 
 
-class Connection(http.client.HTTPConnection):
-    """A connection by a socket that has a path."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=60)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(60)
-        self.sock.connect(str(self._path))
-
-
 def ask(path: Path, number: int) -> tuple[int, str]:
     """Have the application send a record; return its answer."""
-    connection = Connection(path)
-    try:
+    with contextlib.closing(http.client.HTTPConnection("localhost")) as connection:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(60)
+        connection.sock.connect(str(path))
         connection.request("GET", f"/{number}", headers={"Connection": "close"})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
-    finally:
-        connection.close()
 
 
 def is_served(path: Path, number: int) -> bool:

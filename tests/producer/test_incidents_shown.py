@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_broker import FakeBroker, Request, authenticated, produced
 from faults import is_stopped
-from fixture_types import Produce, Settings
+from fixture_types import Produce
 from producers import kill_sender, sender_pid, wait_until
 
 from shmaccum import Producer
@@ -36,15 +36,6 @@ POLICY_VIOLATION, INVALID_RECORD, NOT_ENOUGH_REPLICAS = 44, 87, 19
 PASSWORD = "very-secret"
 
 Refuse = Callable[[str | None], tuple[str, Producer]]
-
-
-@pytest.fixture
-def connect(kafka_settings: Settings, make_producer: Produce, fake: FakeBroker) -> Produce:
-    """Return a function that makes a producer of the broker."""
-
-    defaults = {"linger_ms": 0, "retry_backoff_ms": 20, "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}
-    defaults["bootstrap_servers"] = fake.servers
-    return lambda **changes: make_producer(kafka_settings(**defaults | changes))
 
 
 @pytest.fixture
@@ -78,10 +69,17 @@ def seen(producer: Producer) -> SlabReport:
 # --- the broker's own words ------------------------------------------------------------------------------
 
 
-def test_policy_message_reaches_the_error(policy_violation: Refuse) -> None:
-    text, _ = policy_violation("not on Sundays")
+def test_policy_message_reaches_the_error_and_the_incidents(policy_violation: Refuse) -> None:
+    text, producer = policy_violation("not on Sundays")
     assert text.startswith("t-0: ")
     assert text.endswith("broker 1 says: not on Sundays")
+    incident = producer.incidents.current()
+    assert incident is not None
+    assert (incident.error, incident.count, incident.lasts) == (PolicyViolationError, 1, False)
+    assert "not on Sundays" in incident.text
+    producer.close()
+    with pytest.raises(ProducerClosedError):
+        producer.incidents  # noqa: B018
 
 
 def test_hostile_message_is_escaped_and_cut(policy_violation: Refuse) -> None:
@@ -93,17 +91,6 @@ def test_hostile_message_is_escaped_and_cut(policy_violation: Refuse) -> None:
     assert len(text.encode()) < 1024
     assert "\x1b" not in log_of(producer)
     assert "\n2030" not in log_of(producer)
-
-
-def test_programs_can_ask_for_the_incidents(policy_violation: Refuse) -> None:
-    _, producer = policy_violation("not on Sundays")
-    incident = producer.incidents.current()
-    assert incident is not None
-    assert (incident.error, incident.count, incident.lasts) == (PolicyViolationError, 1, False)
-    assert "not on Sundays" in incident.text
-    producer.close()
-    with pytest.raises(ProducerClosedError):
-        producer.incidents  # noqa: B018
 
 
 def test_each_record_gets_its_own_message(fake: FakeBroker, connect: Produce) -> None:
@@ -134,28 +121,23 @@ def test_error_without_a_message_has_its_meaning(policy_violation: Refuse) -> No
 # --- outages ---------------------------------------------------------------------------------------------
 
 
-def test_timeout_in_an_outage_names_the_cause(fake: FakeBroker, connect: Produce) -> None:
-    producer = connect(delivery_timeout_ms=1000, request_timeout_ms=500)
+def test_timeouts_in_an_outage_name_the_cause(fake: FakeBroker, connect: Produce) -> None:
+    """Of a wait for the answer, of a wait for memory, and of the record."""
+    producer = connect(delivery_timeout_ms=1000, request_timeout_ms=500, max_block_ms=200, buffer_memory=64 << 10)
     producer.send("t", b"before", partition=0).get(20)
     fake.stop()
     future = producer.send("t", b"value", partition=0)
 
-    with pytest.raises(KafkaTimeoutError, match=f"last error: NetworkError: .*127.0.0.1:{fake.port}") as waiting:
-        future.get(0.5)
+    last_error = f"last error: NetworkError: .*127.0.0.1:{fake.port}"
+    with pytest.raises(KafkaTimeoutError, match=last_error) as waiting:
+        future.get(0.3)
     assert not isinstance(waiting.value, DeliveryTimeoutError)
+    with pytest.raises(BufferExhaustedError, match=last_error):
+        fill(producer)
     with pytest.raises(DeliveryTimeoutError, match=f"127.0.0.1:{fake.port}: Connection refused") as given_up:
         future.get(20)
     assert isinstance(given_up.value.__cause__, NetworkError)
     assert " (since 20" in str(given_up.value)
-
-
-def test_exhausted_buffer_in_an_outage_names_the_cause(fake: FakeBroker, connect: Produce) -> None:
-    producer = connect(max_block_ms=300, buffer_memory=64 << 10, delivery_timeout_ms=1500, request_timeout_ms=500)
-    producer.send("t", b"before", partition=0).get(20)
-    fake.stop()
-
-    with pytest.raises(BufferExhaustedError, match=f"last error: NetworkError: .*127.0.0.1:{fake.port}"):
-        fill(producer)
 
 
 def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Produce, fake: FakeBroker) -> None:
@@ -179,14 +161,6 @@ def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Produce, fa
         assert seen(producer).incidents[0].text.startswith("connection to broker ")
 
 
-def test_metadata_timeout_in_an_outage_names_the_cause(fake: FakeBroker, connect: Produce) -> None:
-    producer = connect(max_block_ms=300)
-    fake.stop()
-
-    with pytest.raises(KafkaTimeoutError, match=r"Connection refused.*; log of the sender: /"):
-        producer.send("t", b"value", partition=0)
-
-
 def test_refused_attempt_is_the_cause_of_the_timeout(fake: FakeBroker, connect: Produce) -> None:
     fake.answers[PRODUCE] = lambda request: produced((0, NOT_ENOUGH_REPLICAS), error_message="1 of 2")
     producer = connect(delivery_timeout_ms=500, request_timeout_ms=400, retry_backoff_ms=10_000)
@@ -199,26 +173,7 @@ def test_refused_attempt_is_the_cause_of_the_timeout(fake: FakeBroker, connect: 
 # --- a sender that does not run --------------------------------------------------------------------------
 
 
-def test_stopped_sender_is_named(connect: Produce) -> None:
-    producer = connect(max_block_ms=300, buffer_memory=64 << 10)
-    producer.send("t", b"before", partition=0).get(20)
-    pid = sender_pid(producer)
-    assert not seen(producer).sender.stopped
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        wait_until(lambda: is_stopped(pid), "it is stopped")
-        sender = seen(producer).sender
-        assert sender.alive
-        assert sender.stopped
-        with pytest.raises(BufferExhaustedError, match=f"; the sender, process {pid} is stopped: it has not run for "):
-            fill(producer)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    producer.flush(20)
-    assert not seen(producer).sender.stopped
-
-
-def test_a_stopped_sender_blames_no_broker(fake: FakeBroker, connect: Produce) -> None:
+def test_stopped_sender_is_named_and_blames_no_broker(fake: FakeBroker, connect: Produce) -> None:
     """It reads no answers, so how long it has been waiting for one says nothing of the broker."""
     answered = threading.Event()
 
@@ -231,28 +186,28 @@ def test_a_stopped_sender_blames_no_broker(fake: FakeBroker, connect: Produce) -
     producer.send("t", b"before", partition=0)
     wait_until(lambda: any(broker.silence() for broker in seen(producer).brokers), "the broker is late")
     pid = sender_pid(producer)
+    assert not seen(producer).sender.stopped
     os.kill(pid, signal.SIGSTOP)
     try:
         wait_until(lambda: is_stopped(pid), "it is stopped")
-        with pytest.raises(BufferExhaustedError, match=f"; the sender, process {pid} is stopped") as caught:
+        sender = seen(producer).sender
+        assert (sender.alive, sender.stopped) == (True, True)
+        said = f"; the sender, process {pid} is stopped: it has not run for "
+        with pytest.raises(BufferExhaustedError, match=said) as caught:
             fill(producer)
         assert "has not answered" not in str(caught.value)
     finally:
         answered.set()
         os.kill(pid, signal.SIGCONT)
     producer.flush(20)
+    assert not seen(producer).sender.stopped
 
 
 # --- a refused login -------------------------------------------------------------------------------------
 
 
 class Logins:
-    """What a broker says to those who log in by PLAIN; a broker that has begun to refuse ends all connections.
-
-    Attributes:
-        welcome: whether it lets them in.
-        refused: how many it did not.
-    """
+    """What a broker says to those who log in by PLAIN: whether they are welcome; it counts those it refused."""
 
     def __init__(self, fake: FakeBroker) -> None:
         self.welcome = True
@@ -262,7 +217,7 @@ class Logins:
         fake.answers[SASL_AUTHENTICATE] = self._answer
 
     def refuse(self) -> None:
-        """Refuse all logins from now on."""
+        """Refuse all logins from now on, and end all connections."""
         self.welcome = False
         self._broker.cut()
 
@@ -285,57 +240,41 @@ def logins(fake: FakeBroker) -> Logins:
     return Logins(fake)
 
 
-def test_records_wait_while_a_once_successful_login_is_refused(
-    fake: FakeBroker, logins: Logins, connect: Produce
-) -> None:
+def test_records_wait_while_a_once_successful_login_is_refused(logins: Logins, connect: Produce) -> None:
+    """Also under the next sender."""
     producer = connect(**LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
     futures = [producer.send("t", b"value", partition=number % 2) for number in range(20)]
     wait_until(lambda: logins.refused >= 3, "the login is refused, again and again")
+    kill_sender(producer)
+    before = logins.refused
+    futures.append(producer.send("t", b"value", partition=0))
+    wait_until(lambda: logins.refused >= before + 3 and producer._slab.has_sender(), "the next sender is refused")
     assert not any(future.is_done for future in futures)
     logins.welcome = True
-    assert [future.get(20).topic for future in futures] == ["t"] * 20
+    assert [future.get(20).topic for future in futures] == ["t"] * 21
 
 
-def test_refused_login_is_the_cause_of_the_timeout(logins: Logins, connect: Produce) -> None:
-    producer = connect(delivery_timeout_ms=600, request_timeout_ms=300, **LOGIN)
+def test_refused_login_is_the_cause_of_timeouts(logins: Logins, connect: Produce) -> None:
+    """Of a record's, and of a wait for metadata."""
+    producer = connect(delivery_timeout_ms=600, request_timeout_ms=300, max_block_ms=400, **LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
-    with pytest.raises(
-        DeliveryTimeoutError, match=r"SaslAuthenticationError: .*the broker refused the login: who"
-    ) as caught:
+    said = r"SaslAuthenticationError: .*the broker refused the login: who"
+    with pytest.raises(DeliveryTimeoutError, match=said) as caught:
         producer.send("t", b"value", partition=0).get(20)
     assert PASSWORD not in str(caught.value)
     assert isinstance(caught.value.__cause__, NetworkError | SaslAuthenticationError)
-
-
-def test_refused_login_waits_under_the_next_sender(logins: Logins, connect: Produce) -> None:
-    producer = connect(**LOGIN)
-    producer.send("t", b"before", partition=0).get(20)
-    logins.refuse()
-    kill_sender(producer)
-    future = producer.send("t", b"value", partition=0)
-    wait_until(lambda: logins.refused >= 3 and producer._slab.has_sender(), "the next sender is refused")
-    assert not future.is_done
-    logins.welcome = True
-    future.get(20)
-
-
-def test_metadata_request_waits_while_a_login_is_refused(logins: Logins, connect: Produce) -> None:
-    producer = connect(max_block_ms=400, **LOGIN)
-    producer.send("t", b"before", partition=0).get(20)
-    logins.refuse()
-    with pytest.raises(KafkaTimeoutError, match=r"SaslAuthenticationError: .*the broker refused the login: who"):
+    with pytest.raises(KafkaTimeoutError, match=said):
         producer.send("another", b"value")
 
 
 def test_login_that_never_succeeded_fails_at_once(logins: Logins, connect: Produce) -> None:
     logins.welcome = False
     producer = connect(**LOGIN)
-    with pytest.raises(
-        SaslAuthenticationError, match=r"refused the login: who has the password \[hidden\]\?"
-    ) as caught:
+    said = r"refused the login: who has the password \[hidden\]\?"
+    with pytest.raises(SaslAuthenticationError, match=said) as caught:
         producer.send("t", b"value")
     assert PASSWORD not in str(caught.value)
     assert PASSWORD not in log_of(producer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,11 @@ import pyarrow as pa
 import pytest
 from fixture_types import Produce, Settings
 from kafka import KafkaProducer
-from kafka.partitioner.default import DefaultPartitioner
-from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_until_gone, wait_until_stored
+from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_until_stored
 from runs import in_threads
 from senders import read_partition, read_topic, read_values
 
-import shmaccum
-from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata, TopicPartition
+from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata
 from shmaccum.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -28,7 +25,6 @@ from shmaccum.errors import (
     KafkaTimeoutError,
     ProducerClosedError,
     ShmaccumError,
-    SlabAbiError,
 )
 
 
@@ -80,41 +76,15 @@ def test_a_serializer_is_called_once_whatever_its_record_waits_for(produce: Prod
     assert [record.headers for record in stored[:2]] == [[], [("h", "größe".encode())]]
 
 
-class ThreePartitions:
-    """A cluster as kafka-python's partitioner wants to see it."""
-
-    def topics(self) -> set[str]:
-        return {"t"}
-
-    def partitions_for_topic(self, topic: str) -> set[int]:
-        return {0, 1, 2}
-
-    available_partitions_for_topic = partitions_for_topic
-
-
-def test_keys_go_where_kafka_python_sends_them(producer: Producer, kept_log: Path, topic: str) -> None:
-    keys = [b"%d" % number * (number % 7) for number in range(200)]
-    for key in keys:
-        producer.send(topic, key, key)
-    producer.flush(10)
-
-    def choose(key: bytes | None) -> int:
-        return int(DefaultPartitioner().partition("t", key, key, key, key, ThreePartitions()))
-
-    expected = Counter(map(choose, keys))
-    found = {number: [record.key for record in records] for number, records in read_topic(kept_log, topic).items()}
-    assert {number: len(there) for number, there in found.items()} == expected
-    for number, there in found.items():
-        assert {choose(key) for key in there} == {number}
-
-
 def test_partitioner_ignore_keys(join: Produce, kept_log: Path, topic: str) -> None:
+    """Records stick to the partition of the moment, whichever it is, until it has a batch's worth; rows, too."""
     producer = join(partitioner_ignore_keys=True)
-    for _ in range(20):
-        producer.send(topic, b"value", b"always the same key")
+    for number in range(20):
+        producer.send(topic, b"value", b"key %d" % number)
+    producer.send_batch(topic, pa.record_batch({"key": [f"key {number}" for number in range(20)]}))
     producer.flush(10)
     (records,) = [records for records in read_topic(kept_log, topic).values() if records]
-    assert len(records) == 20  # one batch's worth: they stick to the partition of the moment, whichever it is
+    assert len(records) == 40
 
 
 def test_on_delivery(producer: Producer, topic: str) -> None:
@@ -124,14 +94,11 @@ def test_on_delivery(producer: Producer, topic: str) -> None:
         producer.send(topic, b"%d" % number, partition=2, on_delivery=lambda *what: told.append(what))
     while len(told) < 3:
         producer.poll(1)
-    assert [error for error, _ in told] == [None] * 3
-    assert [metadata.offset for _, metadata in told] == [0, 1, 2]
+    assert [(error, metadata.offset) for error, metadata in told] == [(None, 0), (None, 1), (None, 2)]
     assert isinstance(told[0][1], RecordMetadata)
     producer.send(topic, b"3", partition=2, on_delivery=lambda *what: told.append(what))
     producer.flush(10)
     assert len(told) == 4
-    producer.poll()
-    producer.poll(0.01)
 
 
 def test_order_within_a_partition(produce: Produce, log_dir: Path) -> None:
@@ -167,26 +134,16 @@ def test_flush_times_out(producer: Producer, kept_log: Path, topic: str) -> None
 
 
 def test_close_delivers(join: Produce, kept_log: Path, topic: str) -> None:
-    """Also by the end of a block."""
+    """Also by the end of a block; by one of several threads, and the others do not wait for that."""
     producer = join(linger_ms=60_000)
     future = producer.send(topic, b"value", partition=0)
-    producer.close()
+    in_threads(3, lambda _: producer.close(20))
     assert future.get(0).offset == 0
     producer.close()
     assert repr(producer).endswith("closed>")
     with join(linger_ms=60_000) as producer:
         producer.send(topic, b"next", partition=0)
     assert read_values(kept_log, topic) == [b"value", b"next"]
-
-
-def test_close_without_waiting(join: Produce, kept_log: Path, topic: str) -> None:
-    """The records are in the slab, and the sender outlives their producer."""
-    producer = join()
-    producer.partitions_for(topic)
-    for number in range(100):
-        producer.send(topic, b"%d" % number, partition=0)
-    producer.close(0)
-    wait_until_stored(kept_log, 100, topic)
 
 
 def test_futures_of_a_closed_producer(producer: Producer, kept_log: Path, topic: str) -> None:
@@ -237,23 +194,17 @@ def test_callback_can_close(join: Produce, kept_log: Path, topic: str) -> None:
     assert read_values(kept_log, topic) == [b"value"]
 
 
-def test_two_threads_close(join: Produce, kept_log: Path, topic: str) -> None:
-    """One of them does it; the other does not wait for that."""
-    producer = join(linger_ms=100)
-    producer.partitions_for(topic)
-    producer.send(topic, b"value", partition=0)
-    in_threads(3, lambda _: producer.close(20))
-    assert read_values(kept_log, topic) == [b"value"]
-
-
 def test_close_times_out(join: Produce, kept_log: Path, topic: str) -> None:
-    producer = join(retry_backoff_ms=10)
-    producer.partitions_for(topic)
+    """Or does not wait at all: the records are in the slab, and the sender outlives their producers."""
+    waiting, hasty = join(retry_backoff_ms=10), join()
+    waiting.partitions_for(topic)
     with in_the_way(kept_log / f"{topic}-0"):
-        producer.send(topic, b"value", partition=0)
+        for producer in (waiting, hasty):
+            producer.send(topic, b"value", partition=0)
+        hasty.close(0)
         with pytest.raises(KafkaTimeoutError, match="stay in the slab"):
-            producer.close(0.05)
-    wait_until_stored(kept_log, 1, topic)
+            waiting.close(0.05)
+    wait_until_stored(kept_log, 2, topic)
 
 
 def test_after_close(producer: Producer, topic: str) -> None:
@@ -337,30 +288,7 @@ def test_several_producers_of_one_process(join: Produce, kept_log: Path, topic: 
     assert read_values(kept_log, topic, 1)[:2] == [b"LOUD0", b"LOUD1"]
 
 
-def test_the_same_name_for_other_settings(produce: Produce) -> None:
-    produce()
-    with pytest.raises(SlabAbiError, match=r"slot\.size is 16384 there and 8192 here.*choose another shmaccum\.name"):
-        produce(shmaccum_slot_size=8192)
-    produce(max_block_ms=19_000, linger_ms=7, batch_size=8192)  # these are not shared
-
-
-def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) -> None:
-    """Then the name follows from the settings; different ones never meet."""
-    given = settings(shmaccum_name="")
-    with (
-        Producer(given) as one,
-        Producer(dict(reversed(given.items()))) as two,
-        Producer(given | {"linger.ms": 6, "log.dir": str(given["log.dir"]) + "2"}) as other,
-    ):
-        assert one._slab is two._slab
-        assert other._slab is not one._slab
-        names = {one._slab.name, other._slab.name}
-    for name in names:
-        wait_until_gone(name)
-
-
-def test_a_configuration_object(kept: Settings, join: Produce) -> None:
-    join(client_id="c")
+def test_a_configuration_object(kept: Settings) -> None:
     config = ProducerConfig.parse(kept(client_id="c"))
     with Producer(config) as producer:
         assert producer.config is config
@@ -370,24 +298,18 @@ def test_a_configuration_object(kept: Settings, join: Produce) -> None:
 # --- the sender, from here ------------------------------------------------------------------------------
 
 
-def test_killed_sender_is_replaced(producer: Producer, topic: str) -> None:
+def test_killed_sender_is_replaced(producer: Producer, kept_log: Path, topic: str) -> None:
+    """By who sends into a new batch, though it never looks back, and by who asks for a topic."""
     producer.send(topic, b"before", partition=0).get(10)
     starts = sender_starts(producer)
-    kill_sender(producer)
-    assert producer.send(topic, b"after", partition=0).get(10).offset == 1
-    assert sender_starts(producer) == starts + 1
-    kill_sender(producer)
-    producer.partitions_for(f"{topic}-new")
-    assert sender_starts(producer) == starts + 2
-
-
-def test_a_new_batch_needs_a_sender(producer: Producer, kept_log: Path, topic: str) -> None:
-    """Who only sends, and never looks back, starts one."""
-    producer.send(topic, b"before", partition=0).get(10)
     kill_sender(producer)
     producer.send(topic, b"after", partition=0)
     wait_until_stored(kept_log, 2, topic)
     assert read_values(kept_log, topic) == [b"before", b"after"]
+    assert sender_starts(producer) == starts + 1
+    kill_sender(producer)
+    producer.partitions_for(f"{topic}-new")
+    assert sender_starts(producer) == starts + 2
 
 
 def test_waiting_starts_a_missing_sender(join: Produce, topic: str) -> None:
@@ -405,34 +327,6 @@ def test_waiting_starts_a_missing_sender(join: Produce, topic: str) -> None:
         kill_sender(producer)
         wait()
         assert future.succeeded()
-
-
-# --- metrics --------------------------------------------------------------------------------------------
-
-
-def test_metrics(produce: Produce) -> None:
-    producer = produce()
-    for number in range(10):
-        producer.send("t", bytes(100), partition=number % 2)
-    producer.flush(10)
-    metrics = producer.metrics()
-    own, slab = metrics["producer-metrics"], metrics["slab-metrics"]
-    assert own["record-append-total"] == slab["record-send-total"] == 10
-    assert own["byte-append-total"] > 1000
-    assert own["batch-create-total"] == slab["batch-send-total"] >= 2
-    assert (own["incomplete-batches"], own["waiting-threads"], own["buffer-exhausted-total"]) == (0, 0, 0)
-    assert (own["bufferpool-wait-ratio"], own["bufferpool-wait-time-ns-total"]) == (0, 0)
-    assert slab["sender-start-total"] == 1
-    assert all(isinstance(value, int | float) for group in metrics.values() for value in group.values())
-
-
-def test_the_package_exports() -> None:
-    assert {name: getattr(shmaccum, name).__name__ for name in shmaccum.__all__} == {
-        name: name for name in shmaccum.__all__
-    }
-    assert shmaccum.TopicPartition is TopicPartition
-    with pytest.raises(AttributeError, match="nothing_of_that_name"):
-        _ = shmaccum.nothing_of_that_name
 
 
 def test_futures_have_the_methods_of_concurrent_futures(join: Produce, topic: str) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fake_broker import FakeBroker
-from fixture_types import Link, Settings, Start
+from fixture_types import Link, Produce, Settings, Start
 from kafka.record import MemoryRecords
 from producers import (
     in_the_way,
@@ -50,25 +50,15 @@ def stay(link: Link, settings: dict[str, object], topic: str = "t") -> None:
         link.send((producer._slab.name, sender_pid(producer)))
         while (value := link.recv()) is not None:
             started = time.monotonic()
-            try:
-                producer.send(topic, value, partition=0).get(30)
-                link.send((time.monotonic() - started) * 1000)
-            except DeliveryTimeoutError:
-                link.send(None)
+            producer.send(topic, value, partition=0).get(30)
+            link.send((time.monotonic() - started) * 1000)
 
 
 # --- one slab ----------------------------------------------------------------------------------------
 
 
-def test_client_ids_are_one_slab_and_one_sender(settings: Settings, start: Start) -> None:
-    producers = [start(stay, settings(client_id=f"service-{number}")) for number in range(3)]
-    found = {producer.hear() for producer in producers}
-    assert len(found) == 1
-    for producer in producers:
-        producer.finish()
-
-
 CHANGES: list[dict[str, object]] = [
+    {"client_id": "another"},
     {"linger_ms": 100},
     {"delivery_timeout_ms": 40_000, "request_timeout_ms": 3_000},
     {"compression_type": "zstd"},
@@ -97,24 +87,13 @@ def test_changed_settings_use_the_existing_slab(settings: Settings, slab_name: s
             assert sender_starts(new) == 1
 
 
-@pytest.mark.parametrize("changes", [{"acks": "1"}, {"shmaccum_slot_size": 8192}, {"buffer_memory": 1 << 19}], ids=str)
-def test_layout_settings_make_a_separate_slab(settings: Settings, changes: dict[str, object]) -> None:
-    config, other = ProducerConfig.parse(settings()), ProducerConfig.parse(settings(**changes))
-    assert other.slab_name(os.geteuid()) != config.slab_name(os.geteuid())
-
-
-@pytest.mark.parametrize("is_here", [True, False], ids=["this process's slab", "another's"])
-def test_refusal_names_each_setting_and_both_values(
-    settings: Settings, slab_name: str, start: Start, is_here: bool
-) -> None:
+def test_refusal_names_each_setting_and_both_values(settings: Settings, slab_name: str, start: Start) -> None:
+    """Whether the slab is one of this process or not."""
     given = settings(shmaccum_name=slab_name)
-    with ExitStack() as stack:
-        if is_here:
-            stack.enter_context(Producer(given))
-        else:
-            other = start(stay, given)
-            other.hear()
-        with pytest.raises(SlabAbiError) as refused:
+    other = start(stay, given)
+    other.hear()
+    for here in (contextlib.nullcontext, Producer):
+        with here(given), pytest.raises(SlabAbiError) as refused:
             Producer(given | {"shmaccum.slot.size": 4096, "acks": "1", "linger.ms": 3})
         assert str(refused.value) == (
             f"slab '{slab_name}' is in use with other settings: acks is 'all' there and '1' here; enable.idempotence "
@@ -122,19 +101,10 @@ def test_refusal_names_each_setting_and_both_values(
             "need equal settings: end the programs with the other values, and try again once their sender is "
             "gone, sender.idle.ms later; or choose another shmaccum.name here"
         )
-        if not is_here:
-            other.finish()
+    other.finish()
 
 
 # --- each producer's own -----------------------------------------------------------------------------
-
-
-def test_each_producer_has_its_own_linger(kept: Settings, topic: str) -> None:
-    with Producer(kept(linger_ms=60_000)) as patient, Producer(kept(linger_ms=0)) as hasty:
-        hasty.send(topic, b"hasty", partition=0).get(20)
-        future = patient.send(topic, b"patient", partition=0)
-        patient.poll(0.2)
-        assert not future.is_done
 
 
 def test_a_batch_is_full_at_the_least_batch_size_of_its_producers(kept: Settings, topic: str) -> None:
@@ -161,11 +131,14 @@ def test_shared_batch_leaves_after_the_least_linger(kept: Settings, start: Start
         hasty.send(topic, b"first", partition=0).get(20)
         patient.tell(b"patient")
         wait_until(lambda: hasty._slab.undelivered() != (0, 0), "the patient one has begun a batch")
+        hasty.poll(0.2)
+        assert hasty._slab.undelivered() == (1, 1), "it lingers"
         hasty.send(topic, b"hasty", partition=0).get(20)
         assert patient.hear() < 20_000
     patient.finish()
 
 
+BRIEF: dict[str, object] = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "retry_backoff_ms": 10}
 BRIEF_ERRORS = DeliveryTimeoutError, KafkaStorageError
 """Errors of a record that cannot be written in time. As in Kafka, an attempt that ends after that has its own error."""
 
@@ -173,36 +146,23 @@ BRIEF_ERRORS = DeliveryTimeoutError, KafkaStorageError
 def test_no_record_expires_before_the_timeout_of_its_producer(
     kept: Settings, start: Start, kept_log: Path, topic: str
 ) -> None:
-    """While nothing can be written, one gives up soon, and the other's record is delivered."""
+    """While nothing can be written, one gives up soon, and others' records are delivered: also of its own process."""
     patient = start(stay, kept(), topic)
     patient.hear()
-    changes = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "retry_backoff_ms": 10}
-    with Producer(kept(**changes)) as brief:
+    with Producer(kept(**BRIEF)) as brief, Producer(kept()) as neighbour:
         brief.partitions_for(topic)
-        with in_the_way(kept_log / f"{topic}-0"):
+        with in_the_way(kept_log / f"{topic}-0"), in_the_way(kept_log / f"{topic}-1"):
+            pending = neighbour.send(topic, b"patient", partition=1)
             future = brief.send(topic, b"brief", partition=0)
             with pytest.raises(BRIEF_ERRORS):
                 future.get(20)
             patient.tell(b"patient")
             time.sleep(0.6)
+            assert not pending.is_done
         assert patient.hear() >= 600
+        pending.get(20)
     patient.finish()
     wait_until_stored(kept_log, 1, topic)
-
-
-def test_the_timeout_of_a_producer_is_not_that_of_another_in_its_process(
-    kept: Settings, kept_log: Path, topic: str
-) -> None:
-    changes = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "retry_backoff_ms": 10}
-    with Producer(kept()) as patient, Producer(kept(**changes)) as brief:
-        patient.partitions_for(topic)
-        with in_the_way(kept_log / f"{topic}-0"), in_the_way(kept_log / f"{topic}-1"):
-            pending = patient.send(topic, b"patient", partition=1)
-            future = brief.send(topic, b"brief", partition=0)
-            with pytest.raises(BRIEF_ERRORS):
-                future.get(20)
-            assert not pending.is_done
-        pending.get(20)
 
 
 def test_each_batch_has_the_compression_of_its_producer(kept: Settings, kept_log: Path, topic: str) -> None:
@@ -222,36 +182,28 @@ def test_each_batch_has_the_compression_of_its_producer(kept: Settings, kept_log
 # --- what the newest one sets for all ------------------------------------------------------------------
 
 
-def test_newest_value_applies_to_the_sender(settings: Settings, log_dir: Path, tmp_path: Path) -> None:
+def test_newest_value_applies_to_the_sender(settings: Settings, tmp_path: Path) -> None:
+    """And to the next one, though it is started by the producer with the old value: the other has left."""
     log = tmp_path / "sender.log"
     with Producer(settings(num_partitions=2, sender_log_file=log)) as old:
         assert len(old.partitions_for("first")) == 2
         with Producer(settings(num_partitions=5)) as new:
-            assert len(old.partitions_for("second")) == 5
+            assert len(new.partitions_for("second")) == 5
             assert sender_starts(new) == 1
-    assert "setting num.partitions changed from 2 to 5" in log.read_text()
-
-
-def test_takeover_keeps_the_settings_of_the_slab(settings: Settings) -> None:
-    """Whoever started it: here the one with the old value, since the new one has left."""
-    with Producer(settings(num_partitions=2)) as old:
-        Producer(settings(num_partitions=5)).close()
+        assert "setting num.partitions changed from 2 to 5" in log.read_text()
         kill_sender(old)
         assert len(old.partitions_for("third")) == 5
         assert sender_starts(old) == 2
 
 
-def test_next_request_has_the_new_values(slab_name: str) -> None:
-    with FakeBroker() as broker:
-        given = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": "", "bootstrap.servers": broker.servers}
-        with Producer(given | {"client.id": "the-old-one"}) as old:
-            old.send("t", b"value", partition=0).get(20)
-            connections = len(broker.connections)
-            with Producer(given | {"client.id": "the-new-one", "request.timeout.ms": 4321}):
-                old.send("t", b"value", partition=1).get(20)
-            frames = [request.frame for request in broker.of(PRODUCE)]
-        assert [b"the-old-one" in frame for frame in frames] == [True, False]
-        assert [b"the-new-one" in frame for frame in frames] == [False, True]
-        assert (4321).to_bytes(4, "big") in frames[1]
-        assert len(broker.connections) == connections
-    wait_until_gone(slab_name)
+def test_next_request_has_the_new_values(fake: FakeBroker, connect: Produce) -> None:
+    old = connect(client_id="the-old-one")
+    old.send("t", b"value", partition=0).get(20)
+    connections = len(fake.connections)
+    connect(client_id="the-new-one", request_timeout_ms=4321)
+    old.send("t", b"value", partition=1).get(20)
+    frames = [request.frame for request in fake.of(PRODUCE)]
+    assert [b"the-old-one" in frame for frame in frames] == [True, False]
+    assert [b"the-new-one" in frame for frame in frames] == [False, True]
+    assert (4321).to_bytes(4, "big") in frames[1]
+    assert len(fake.connections) == connections

@@ -51,16 +51,11 @@ def test_send_names_the_stopped_holder_of_a_partition_lock(producer: Producer, l
     assert read_values(log_dir, "t", 0) == [b"c"]
 
 
-def test_send_names_the_stopped_holder_of_the_pool_lock(producer: Producer) -> None:
+def test_send_names_the_stopped_holder_of_the_pool_and_tables_lock(producer: Producer) -> None:
     with stopped_with(producer._slab.pool_lock) as pid:
         with pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
             producer.send("t", b"a", partition=0)
         assert producer.metrics()["producer-metrics"]["waiting-threads"] == 0
-
-    assert producer.send("t", b"b", partition=0).get(30).offset == 0
-
-
-def test_send_names_the_stopped_holder_of_the_tables_lock(producer: Producer) -> None:
     with stopped_with(producer._slab.tables_lock) as pid:
         with pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
             producer.send("another", b"a")

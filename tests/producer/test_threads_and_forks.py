@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +28,22 @@ def test_threads(produce: Produce, log_dir: Path) -> None:
     """All records are there, in order for each thread and partition; each callback came once."""
     producer = produce(buffer_memory=128 << 10, batch_size=4096, max_request_size=32 << 10)
     senders, count = 8, 400
-    told: list[tuple[int, int]] = []
-    errors: list[BaseException] = []
-
-    def callback_of(sender: int, number: int) -> Callable[[Any, Any], None]:
-        return lambda error, metadata: told.append((sender, number)) if error is None else errors.append(error)
+    told: list[Any] = []
 
     def run(sender: int) -> None:
         for number in range(count):
-            value = b"%d:%d" % (sender, number) + bytes(number % 100)
-            producer.send("t", value, b"key of %d" % sender, on_delivery=callback_of(sender, number))
+            value = b"%d:%d:" % (sender, number) + bytes(number % 100)
+            producer.send(
+                "t", value, b"key of %d" % sender, on_delivery=lambda error, _, it=value: told.append(error or it)
+            )
 
     in_threads(senders, run)
     producer.flush(20)
-    assert not errors
-    found: dict[int, list[int]] = {number: [] for number in range(senders)}
-    for records in read_topic(log_dir, "t").values():
-        for record in records:
-            sender, number = map(int, record.value.rstrip(b"\0").split(b":"))
-            found[sender].append(number)
-    assert all(numbers == list(range(count)) for numbers in found.values())
-    for sender in range(senders):
-        assert [each for whose, each in told if whose == sender] == list(range(count))
+    stored = [record.value for records in read_topic(log_dir, "t").values() for record in records]
+    for values in (stored, told):
+        for sender in range(senders):
+            mine = [value.split(b":") for value in values if value.startswith(b"%d:" % sender)]
+            assert [int(number) for _, number, _ in mine] == list(range(count))
 
 
 def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
@@ -64,46 +60,36 @@ def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
     assert sorted(len(records) for records in read_topic(log_dir, "t").values())[-2:] == [0, 6]
 
 
-def test_one_thread_closes_while_others_send(join: Produce, kept_log: Path, topic: str) -> None:
+def send_until_closed(producer: Producer, topic: str, begun: threading.Event, thread: int = 0) -> int:
+    """Send numbers, until the producer's close refuses one; return how many were accepted."""
+    for number in itertools.count():
+        try:
+            producer.send(topic, b"%d" % number, partition=0)
+        except ProducerClosedError:
+            return number
+        begun.set()
+    raise AssertionError
+
+
+def test_one_thread_closes_while_another_sends(join: Produce, kept_log: Path, topic: str) -> None:
     """What was sent before is delivered; who comes later is refused."""
-    producer = join()
+    producer, begun = join(), threading.Event()
     producer.partitions_for(topic)
-    sent, begun = [0], threading.Event()
-
-    def send_on() -> None:
-        while True:
-            producer.send(topic, b"%d" % sent[0], partition=0)
-            sent[0] += 1
-            begun.set()
-
-    def run(_: int) -> None:
-        with pytest.raises(ProducerClosedError):
-            send_on()
-
-    with threads(1, run):
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(send_until_closed, producer, topic, begun)
         begun.wait(10)
         producer.close(20)
     values = read_values(kept_log, topic)
     assert values == [b"%d" % number for number in range(len(values))]
-    assert len(values) >= sent[0]
+    assert len(values) >= sending.result()
 
 
 def close_again_and_again(link: Link, settings: dict[str, object], topic: str, rounds: int) -> None:
     """Make producers, and close them while two threads send, which must learn of that and of nothing else."""
     sys.setswitchinterval(1e-5)
-
-    def send_on() -> None:
-        while True:
-            producer.send(topic, b"value", partition=0)
-            begun.set()
-
-    def run(_: int) -> None:
-        with pytest.raises(ProducerClosedError):
-            send_on()
-
     for _ in range(rounds):
         producer, begun = Producer(settings), threading.Event()
-        with threads(2, run):
+        with threads(2, partial(send_until_closed, producer, topic, begun)):
             begun.wait(20)
             producer.close(0)
 
@@ -135,40 +121,7 @@ def test_close_ends_the_waits_of_threads(join: Produce, kept_log: Path, topic: s
             producer.close(0)
 
 
-def test_a_thread_flushes_while_another_sends(join: Produce, topic: str) -> None:
-    """A flush ends: it waits for what was sent before it, not for what goes on being sent."""
-    producer = join()
-    stop = threading.Event()
-
-    def run(_: int) -> None:
-        while not stop.is_set():
-            producer.send(topic, b"noise", partition=1)
-
-    with threads(1, run):
-        try:
-            for _ in range(5):
-                future = producer.send(topic, b"value", partition=0)
-                producer.flush(20)
-                assert future.succeeded()
-        finally:
-            stop.set()
-
-
 # --- forks ----------------------------------------------------------------------------------------------
-
-
-def use_inherited(producer: Producer, inherited: Any, topic: str, link: Link) -> tuple[int, int]:
-    with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
-        inherited.get(0)
-    producer.poll()
-    assert producer.metrics()["producer-metrics"]["incomplete-batches"] == 0
-    future = producer.send(topic, b"child", partition=0)
-    link.send("sent")
-    entry = producer._slab.me
-    assert producer._slab.processes.info(entry).roles == Role.PRODUCER
-    offset = future.get(20).offset
-    producer.close()
-    return offset, entry
 
 
 def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
@@ -178,7 +131,21 @@ def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     producer.partitions_for(topic)
     told: list[Any] = []
     future = producer.send(topic, b"parent", partition=0, on_delivery=lambda *what: told.append(what))
-    child = start(lambda link: use_inherited(producer, future, topic, link), how="fork")
+
+    def use_inherited(link: Link) -> tuple[int, int]:
+        with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
+            future.get(0)
+        producer.poll()
+        assert producer.metrics()["producer-metrics"]["incomplete-batches"] == 0
+        mine = producer.send(topic, b"child", partition=0)
+        link.send("sent")
+        entry = producer._slab.me
+        assert producer._slab.processes.info(entry).roles == Role.PRODUCER
+        offset = mine.get(20).offset
+        producer.close()
+        return offset, entry
+
+    child = start(use_inherited, how="fork")
     assert child.hear() == "sent"
     assert future.get(20).offset == 0
     offset, entry = child.result()
@@ -189,62 +156,57 @@ def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
 
 
-def use_another(settings: dict[str, Any], topic: str, link: Link) -> tuple[int, int]:
-    producer = Producer(settings)
-    told: list[Any] = []
-    future = producer.send(topic, b"child", partition=0, on_delivery=lambda *what: told.append(what))
-    producer.flush(20)
-    offset = future.get(1).offset
-    entry = producer._slab.me
-    assert told, "flush did not wait for the record"
-    assert producer._slab.words[producer._slab.geometry.process(entry) + Process.RING_HEAD] > 0
-    producer.close()
-    return offset, entry
-
-
 def test_a_child_makes_a_producer_beside_its_parents(
     join: Produce, start: Start, kept: Settings, kept_log: Path, topic: str
 ) -> None:
     """Under its own table entry: else it reads its parent's completions, and loses its own."""
     producer = join(linger_ms=50)
     assert producer.send(topic, b"parent", partition=0).get(20).offset == 0
-    settings = kept(linger_ms=50)
-    child = start(lambda link: use_another(settings, topic, link), how="fork")
-    offset, entry = child.result()
+
+    def use_another(link: Link) -> tuple[int, int]:
+        told: list[Any] = []
+        with Producer(kept(linger_ms=50)) as another:
+            future = another.send(topic, b"child", partition=0, on_delivery=lambda *what: told.append(what))
+            another.flush(20)
+            slab = another._slab
+            assert told, "flush did not wait for the record"
+            assert slab.words[slab.geometry.process(slab.me) + Process.RING_HEAD] > 0
+            return future.get(1).offset, slab.me
+
+    offset, entry = start(use_another, how="fork").result()
     assert offset == 1
     assert entry != producer._slab.me
     assert producer.send(topic, b"parent again", partition=0).get(20).offset == 2
     assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
 
 
-def send_and_die(producer: Producer, topic: str, link: Link) -> None:
-    for number in range(50):
-        producer.send(topic, b"%d" % number, partition=0)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_forked_child_is_killed(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     producer = join()
-    child = start(lambda link: send_and_die(producer, topic, link), how="fork")
-    assert child.join() == -signal.SIGKILL
+
+    def send_and_die(link: Link) -> None:
+        for number in range(50):
+            producer.send(topic, b"%d" % number, partition=0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert start(send_and_die, how="fork").join() == -signal.SIGKILL
     producer.send(topic, b"last", partition=0)
     producer.flush(20)
     assert read_values(kept_log, topic) == [b"%d" % number for number in range(50)] + [b"last"]
-
-
-def send_from_grandchild(producer: Producer, topic: str, link: Link) -> int:
-    if pid := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    producer.send(topic, b"grandchild", partition=0)
-    producer.flush(20)
-    os._exit(7)
 
 
 def test_a_child_of_a_child(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     """As with Spark's daemon, which forks workers that never saw the slab's making."""
     producer = join()
     producer.partitions_for(topic)
-    assert start(lambda link: send_from_grandchild(producer, topic, link), how="fork").result() == 7
+
+    def send_from_grandchild(link: Link) -> int:
+        if pid := os.fork():
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        producer.send(topic, b"grandchild", partition=0)
+        producer.flush(20)
+        os._exit(7)
+
+    assert start(send_from_grandchild, how="fork").result() == 7
     assert read_values(kept_log, topic) == [b"grandchild"]
 
 
@@ -252,18 +214,16 @@ def test_the_parent_leaves_and_the_child_stays(produce: Produce, start: Start, l
     """The sender serves as long as anybody is there, and the last one out cleans up."""
     producer = produce()
     producer.partitions_for("t")
-    child = start(lambda link: send_late(producer, link), how="fork")
-    assert child.hear() == "ready"
+
+    def send_late(link: Link) -> int:
+        producer.poll()  # takes the child's place in the slab
+        link.send("ready")
+        link.recv()
+        offset = producer.send("t", b"late", partition=0).get(20).offset
+        producer.close()
+        return offset
+
+    child = start(send_late, how="fork").ready()
     producer.close()
-    child.tell()
-    assert child.result() == 0
+    assert child.finish() == 0
     assert read_values(log_dir, "t") == [b"late"]
-
-
-def send_late(producer: Producer, link: Link) -> int:
-    producer.poll()  # takes the child's place in the slab
-    link.send("ready")
-    link.recv()
-    offset = producer.send("t", b"late", partition=0).get(20).offset
-    producer.close()
-    return offset
