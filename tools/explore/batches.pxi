@@ -1,8 +1,8 @@
 """Batches: producers append records, the sender takes batches, sends and completes them; what must hold in the end.
 
-The last process is the sender, the others are producers. A record is a number: its producer and its turn; its
-timestamp is the same. What the broker has, whom a completion has told, and what `send` has accepted is the explorer's own note. In the end another
-sender takes over: it repairs what the dead left, and sends and completes the rest.
+The last process is the sender, the others are producers. A record is a number, from its producer and its turn, which
+is its timestamp, too. What the broker has, whom a completion has told, and what `send` has accepted is the explorer's
+own note. In the end another sender takes over: it repairs what the dead left, and sends and completes the rest.
 """
 
 cdef enum:
@@ -442,14 +442,15 @@ cdef int fill_open(Mine *mine, int begin, int end) noexcept nogil:
     cdef Record record
     cdef Damage damage
     cdef char bytes[MOST_TURNS * RECORD_SIZE]
-    cdef int status, count
+    cdef int status, room, count
     memset(&seen, 0, sizeof(OpenBatch))
     memset(&encoded, 0, sizeof(EncodedRows))
     memset(bytes, 0, sizeof(bytes))
-    if not look_at_open(&mine.producer, &mine.queue, &seen) or seen.commit >> COMMIT_SIZE_SHIFT > seen.slots * slot_size:
+    if not look_at_open(&mine.producer, &mine.queue, &seen):
         return 0
-    count = min(end - begin, <int>((seen.slots * slot_size - (seen.commit >> COMMIT_SIZE_SHIFT)) // RECORD_SIZE))
-    if not count:
+    room = <int>seen.slots * slot_size - <int>(seen.commit >> COMMIT_SIZE_SHIFT)
+    count = min(end - begin, room // RECORD_SIZE)
+    if count <= 0:
         return 0
     encoded.slot, encoded.batch = seen.slot, seen.generation << BATCH_SLOT_BITS | seen.slot
     encoded.commit = seen.commit
