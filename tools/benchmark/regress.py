@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tools.benchmark.comparisons import better, is_said
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.losses import is_said
 from tools.benchmark.results import Result, load, trouble_of
-from tools.benchmark.statistics import Spread, ratio
-from tools.benchmark.tables import LESS_IS_BETTER, MORE_IS_BETTER
+from tools.benchmark.statistics import Spread
 
 LEAST: Final = 0.02
 """Changes below it are not named, however quiet the machine."""
@@ -75,8 +74,8 @@ def changes(base: Sequence[Result], now: Sequence[Result]) -> list[Change]:
     for where, figures in before[0].items():
         for figure in figures:
             old, new = ([result[where] for result in side if where in result] for side in (before, after))
-            compared = ratio(old, new, figure) if figure in LESS_IS_BETTER else ratio(new, old, figure)
-            if compared is not None and figure in LESS_IS_BETTER | MORE_IS_BETTER:
+            compared = better(new, old, figure)
+            if compared is not None:
                 found.append(Change(where, figure, compared))
     return found
 
