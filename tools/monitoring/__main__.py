@@ -17,13 +17,11 @@ from typing import Final
 
 from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.monitoring import pictures
-from tools.monitoring.alerts import ALERTS, rules
-from tools.monitoring.dashboard import PANELS, filled
+from tools.monitoring.files import DOCUMENTS, RULES, alerts, filled, panels
 from tools.monitoring.pictures import Curve, Plot
 from tools.monitoring.prometheus import PrometheusMissingError, ensure_prometheus, promtool
 from tools.monitoring.scene import Scene, scene
 
-DOCUMENTS: Final = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 _INTERVAL: Final = "4s"
 """Of rates: four scrapes, as Grafana chooses."""
 EXPECTED: Final = ("ShmaccumBrokerUnreachable", "ShmaccumSenderStopped", "ShmaccumRecordsFailed")
@@ -37,7 +35,7 @@ def check(played: Scene) -> tuple[list[Plot], dict[str, dict[str, list[float]]]]
         ValueError: a query has no data, a rule failed, or an expected alert did not fire.
     """
     plots = []
-    for panel in PANELS:
+    for panel in panels():
         curves = []
         for legend, expr in panel.queries.items():
             found = played.prometheus.series(filled(expr, _INTERVAL), played.begin, played.end)
@@ -47,9 +45,9 @@ def check(played: Scene) -> tuple[list[Plot], dict[str, dict[str, list[float]]]]
         plots.append(Plot(panel.title, panel.unit, curves))
     loaded = [rule for group in played.prometheus.get("rules")["groups"] for rule in group["rules"]]
     wrong = [(rule["name"], rule.get("lastError")) for rule in loaded if rule["health"] != "ok"]
-    if wrong or len(loaded) != len(ALERTS):
-        raise ValueError(f"{len(loaded)} rules of {len(ALERTS)} are loaded, these fail: {wrong}")
-    times: dict[str, dict[str, list[float]]] = {alert.full_name: {} for alert in ALERTS}
+    if wrong or len(loaded) != len(alerts()):
+        raise ValueError(f"{len(loaded)} rules of {len(alerts())} are loaded, these fail: {wrong}")
+    times: dict[str, dict[str, list[float]]] = {alert["alert"]: {} for alert in alerts()}
     for labels, points in played.prometheus.series("ALERTS", played.begin, played.end):
         times[labels["alertname"]].setdefault(labels["alertstate"], []).extend(at for at, _ in points)
     silent = [name for name in EXPECTED if "firing" not in times[name]]
@@ -69,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KafkaMissingError, PrometheusMissingError) as error:
         print(error, file=sys.stderr)
         return 1
-    promtool("check", "rules", str(DOCUMENTS / "shmaccum-alerts.yml"))
+    promtool("check", "rules", str(RULES))
     with tempfile.TemporaryDirectory(prefix="shmaccum-monitoring-") as scratch:
         file = Path(scratch, "rules.yml")
         # They fire after a second instead of minutes; nothing else differs.
-        file.write_text(re.sub(r"for: [1-9]\d*[sm]\n", "for: 1s\n", rules()))
+        file.write_text(re.sub(r"for: [1-9]\d*[sm]\n", "for: 1s\n", RULES.read_text()))
         with scene(Path(scratch), file, args.pace) as played:
             with urllib.request.urlopen(played.exporter, timeout=30) as answer:
                 promtool("check", "metrics", given=answer.read())
@@ -84,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (DOCUMENTS / "alerts.svg").write_text(pictures.alerts(times, *span, played.events))
         for name, screen in played.screens.items():
             (DOCUMENTS / f"{name}.svg").write_text(screen)
-    queries = sum(len(panel.queries) for panel in PANELS)
+    queries = sum(len(panel.queries) for panel in panels())
     fired = [name for name, states in times.items() if "firing" in states]
-    print(f"{queries} queries of {len(PANELS)} panels returned data; {len(times)} rules, fired: {', '.join(fired)}")
+    print(f"{queries} queries of {len(panels())} panels returned data; {len(times)} rules, fired: {', '.join(fired)}")
     return 0
 
 

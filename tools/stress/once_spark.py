@@ -25,6 +25,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -38,7 +39,6 @@ from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, repo
 from tools.stress.lots import Lots
 from tools.stress.once_source import LOTS, ROWS, ROWS_AT_ONCE, DyingDataSource, Rows
 from tools.stress.run import TICK_S, come_to_rest
-from tools.stress.spark import command_of, start_spark
 from tools.support.processes import Children, descendants
 from tools.support.slabcheck import sender_pid
 
@@ -174,6 +174,14 @@ class SparkRun:
         return [pid for pid in descendants(os.getpid()) if pid not in brokers]
 
 
+def command_of(pid: int) -> str:
+    """Return a process's command line, empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def _numbers(log: Path) -> int:
     """Return how many batches a log of the checkpoint has."""
     names = os.listdir(log) if log.exists() else []
@@ -213,9 +221,11 @@ def drive(master: str, tasks: int, options: dict[str, str], lots: Lots, director
 
 
 def _session(master: str, directory: Path) -> Any:
-    """Start Spark."""
+    """Start Spark on loopback; its Python workers can import the tools."""
     import pyspark
 
+    paths = [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]  # in this order: the package can be compiled
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     os.environ[VARIABLE] = jvm_options()
     home, java = directory / "spark", directory / "java" / "bin" / "java"
     if not home.exists():  # the executors' directories are below it
@@ -233,6 +243,13 @@ def _session(master: str, directory: Path) -> Any:
         "local-cluster": f"local-cluster[{_EXECUTORS},{_CORES},1024]",
     }
     settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(directory / "scratch"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -253,7 +270,13 @@ def _session(master: str, directory: Path) -> Any:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
         "spark.sql.pandas.udf.buffer.size": "256",  # so that rows reach the writer one batch after the other
     }
-    spark = start_spark(masters[master], directory, settings)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(masters[master]).appName("shmaccum stress")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark: Any = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # failing tasks are expected
     spark.dataSource.register(DyingDataSource)
     return spark
 

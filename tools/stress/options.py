@@ -24,15 +24,12 @@ Exit status: 0 if all of this held, 1 if not, 2 if it could not be run. Where it
 and the messages of all processes are kept, and the report says where. All rates are per second, for all processes.
 
 --soak is ten minutes at a steady rate, with one sender and two producers that live long; memory, descriptors, /dev/shm
-and throughput must stay the same (tools/stress/soak.py). --pyspark kills Spark's own Python workers, with
---kill-producers, in the middle of a job that writes by the data source: the job's output is complete
-(tools/stress/spark.py).
+and throughput must stay the same (tools/stress/soak.py).
 
 examples:
   python -m tools.stress --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
   python -m tools.stress --producers 8 --terminate 1 --pid-namespaces 3 --transport kafka
   python -m tools.stress --soak --json soak.json
-  python -m tools.stress --pyspark --seconds 30
   python -m tools.stress --exactly-once --runs 1000    (its own options: --exactly-once --help)
 """
 
@@ -54,7 +51,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--producers", metavar="N", type=count, default=4, help="producer processes at a time [%(default)s]")
     add("--threads", metavar="N", type=count, default=2, help="threads in each that append [%(default)s]")
     add("--seconds", metavar="S", type=positive, help="how long to append and kill [20; soak: 600]")
-    add("--kill-producers", metavar="RATE", type=rate, help="producers to kill [2; PySpark: 1]")
+    add("--kill-producers", metavar="RATE", type=rate, default=2.0, help="producers to kill [%(default)s]")
     add("--kill-sender", metavar="RATE", type=rate, help="senders to kill [0.5; soak: 0.02]")
     add("--stop", metavar="RATE", type=rate, default=0.5, help="processes to stop for up to a second [%(default)s]")
     terminated = "processes to end by SIGTERM: producers flush and close, the sender leaves [%(default)s]"
@@ -73,24 +70,20 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report shows]")
     add("--max-stall", metavar="S", type=positive, default=15.0, help="longest time without progress [%(default)s]")
     add("--soak", action="store_true", help="see below")
-    add("--pyspark", action="store_true", help="see below")
     add("--json", metavar="FILE", type=Path, help="write the report to FILE")
     add("--spark", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     soak = options.soak
     if options.spark is not None:
         parser.error("--spark needs --exactly-once")
-    if soak and options.pyspark:
-        parser.error("--soak and --pyspark are two different runs")
-    if options.pid_namespaces and (soak or options.pyspark):
-        parser.error("--pid-namespaces is for neither --soak nor --pyspark")
+    if options.pid_namespaces and soak:
+        parser.error("--pid-namespaces is not for --soak")
     if options.pid_namespaces > options.producers:
         parser.error(f"--pid-namespaces {options.pid_namespaces}: there are only {options.producers} producers")
     if options.pid_namespaces and os.geteuid() != 0:
         parser.error("--pid-namespaces needs root")
     for name, default in {
         "seconds": 600.0 if soak else 20.0,
-        "kill_producers": 1.0 if options.pyspark else 2.0,
         "kill_sender": 0.02 if soak else 0.5,
         "rate": 300.0 if soak else 0.0,
         "seed": secrets.randbelow(1 << 32),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from fixture_types import Capture
+from tools.benchmark.progress import Progress
 
 from tools.benchmark.cases.base import Turn, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
 from tools.benchmark.measuring import run_variant
-from tools.benchmark.progress import Progress
 
 
 def variant(turn: Turn, **options: Any) -> Variant:

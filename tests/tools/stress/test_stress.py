@@ -140,15 +140,6 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
     wait_until(lambda: not killed.started() and not killed.slab_files())
 
 
-@pytest.mark.timeout(900)
-def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
-    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 2 --kill-producers 3 --kill-sender 1 --seed 4")
-    held(spark)
-    assert spark.result()["counts"]["jobs"] >= 1
-    assert spark.result()["counts"]["workers killed"] >= 1
-    nothing_is_left(spark)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -157,10 +148,9 @@ def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
         ("--kill-sender -1", "'-1' is not a number, 0 or above"),
         ("--columns 1.5", "'1.5' is not a number between 0 and 1"),
         ("--seconds nan", "'nan' is not a number above 0"),
-        ("--soak --pyspark", "two different runs"),
         ("--pid-namespaces -1", "'-1' is not a whole number, 0 or above"),
         ("--pid-namespaces 5", "there are only 4 producers"),
-        ("--soak --pid-namespaces 1", "is for neither --soak nor --pyspark"),
+        ("--soak --pid-namespaces 1", "--pid-namespaces is not for --soak"),
     ],
 )
 def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
