@@ -15,7 +15,6 @@ from types import FrameType
 from typing import Any
 
 from tools.benchmark.cases import CASES
-from tools.benchmark.comparisons import THEIRS
 from tools.benchmark.document import as_text, renew
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError
@@ -23,8 +22,6 @@ from tools.benchmark.machine import commit, machine
 from tools.benchmark.measuring import Progress, minutes, run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
-from tools.benchmark.regress import as_text as changes_as_text
-from tools.benchmark.regress import regress
 from tools.benchmark.results import FORMAT, Result, incomplete, load
 from tools.benchmark.settings import Settings, by_kafkas_names
 
@@ -38,10 +35,6 @@ def main(arguments: list[str] | None = None) -> int:
             _list(options)
             sys.stdout.flush()
             return 0
-        if options.base:
-            found = regress(options.base, options.cases, options.rounds, options.scale)
-            print(changes_as_text(found), flush=True)
-            return int(any(each.is_worse for each in found))
         result = load(options.result) if options.result is not None else _measure(options, given)
         if options.plots is not None:
             write_plots(result, options.plots)
@@ -117,8 +110,7 @@ def _run(options: Options, environment: Environment, result: dict[str, Any], pro
         progress.say(f"about {minutes(expected_s * options.scale)} on two quiet cores")
     for place, (case, of_case) in enumerate(zip(cases, variants, strict=True)):
         keep = partial(_keep, options, result, progress, place)
-        without = THEIRS if options.ours else ()
-        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke, without=without)
+        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke)
         environment.of_case.close()
 
 

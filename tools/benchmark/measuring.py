@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from tools.benchmark.cases.base import Case, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
@@ -61,7 +61,6 @@ def run_case(
     keep: Callable[[Result], None],
     *,
     warm_up: bool,
-    without: Collection[str] = (),
 ) -> None:
     """Run a case.
 
@@ -72,20 +71,17 @@ def run_case(
         progress: receives messages.
         keep: called with the case's result after every variant.
         warm_up: whether a warm-up round comes first, if the variant wants it.
-        without: contestants that have no turn.
     """
     progress.say(f"case {case.number}, {case.name}: {case.title}")
     done: list[Result] = []
     for variant in variants:
-        done.append(run_variant(variant, rounds, progress, warm_up=warm_up, without=without))
+        done.append(run_variant(variant, rounds, progress, warm_up=warm_up))
         keep(case_result(case, done))
 
 
-def run_variant(
-    variant: Variant, rounds: int, progress: Progress, *, warm_up: bool, without: Collection[str] = ()
-) -> Result:
+def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:
     """Run a variant; a turn that fails ends it, and makes its result void or missing."""
-    contestants = [name for name in variant.contestants if name not in without]
+    contestants = variant.contestants
     rounds_of = {name: variant.rounds_of(name, rounds) for name in contestants}
     most = max(rounds_of.values())
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}

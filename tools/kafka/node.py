@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from tools.kafka import keeper
 from tools.kafka.errors import KafkaToolError
 from tools.kafka.jvm import java_command
+from tools.kafka.ports import free_port
 from tools.kafka.running import Running
 from tools.kafka.settings import CLUSTER_ID
 
@@ -39,18 +40,10 @@ class Node:
         log_file: the broker's messages.
     """
 
-    def __init__(
-        self,
-        id: int,
-        ports: Callable[[], int],
-        directory: Path,
-        jvm_options: Sequence[str] | None,
-        detached: bool,
-    ) -> None:
+    def __init__(self, id: int, directory: Path, jvm_options: Sequence[str] | None, detached: bool) -> None:
         self.id = id
-        self.port = self.advertised_port = ports()
-        self.internal_port = ports()
-        self.controller_port = ports()
+        self.port = self.advertised_port = free_port()
+        self.internal_port, self.controller_port = free_port(), free_port()
         self.directory = directory
         self.data = directory / "data"
         self.log_file = directory / "broker.log"
