@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import harness, sender, takeover
+from tools.bench import harness, takeover
 from tools.bench.__main__ import CASES
 
 CALLS = ["one at a time, shmaccum", "one at a time, confluent-kafka", "poll after each, shmaccum"]
@@ -18,9 +18,6 @@ QUICK = {
     "distance --rounds 1 --seconds 0.2 --processes 1 --delays 0,2 --topics 2 --compression zstd": [
         f"{delay} ms, {contestant}" for delay in (0, 2) for contestant in ("shmaccum", "confluent-kafka")
     ],
-    "scrape --partitions 8": [f"by {series}, text" for series in ("topic", "partition")],
-    "sender --partitions 1,3 --rounds 1": ["1 partitions", "3 partitions", "1000 partitions, the others lingering"],
-    "spans --records 100 --rounds 1": ["no interceptor", "spans, all sampled"],
     "start --rounds 1": ["shmaccum", "confluent-kafka"],
     "takeover --rounds 1": [f"{waiting} waiting" for waiting in takeover.WAITING],
 }
@@ -41,14 +38,6 @@ def test_a_case_prints_its_figures(arguments: str) -> None:
 
 def test_every_case_is_tried() -> None:
     assert {arguments.split()[0] for arguments in QUICK} == set(CASES)
-
-
-def test_what_was_sent_is_what_cost() -> None:
-    costs = sender.sending_costs(3, 2, batches=10)
-    assert len(costs) == 2
-    for cost in costs:
-        assert 1 <= cost["batches_per_request"] <= 3
-        assert cost["mb_per_core_s"] == pytest.approx(sender.BATCH_SIZE / cost["cpu_us_per_batch"])
 
 
 def test_contestants_take_turns_and_are_compared_round_by_round() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from math import nan
@@ -75,14 +73,6 @@ def reap() -> None:
     with suppress(ChildProcessError):
         while True:
             os.wait()
-
-
-def used_by(work: Callable[[], object]) -> tuple[float, float, float]:
-    """Call a function; return the seconds that passed, and those that this process used: user and system."""
-    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    work()
-    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
-    return took, after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
 
 
 @contextmanager

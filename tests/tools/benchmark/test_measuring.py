@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fixture_types import Capture
 
+from tools.benchmark import sender_costs
 from tools.benchmark.cases.base import Turn, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
 from tools.benchmark.measuring import Progress, in_turn, run_variant
@@ -102,3 +103,11 @@ def test_a_turn_that_fails_ends_the_variant(error: BenchmarkError, kind: str, wh
     assert result[kind] == why
     assert len(turns) == 2
     assert f"{kind.upper()}: {why}" in capsys.readouterr().err
+
+
+def test_what_was_sent_is_what_cost() -> None:
+    costs = sender_costs.sending_costs(3, 2, batches=10)
+    assert len(costs) == 2
+    for cost in costs:
+        assert 1 <= cost["batches_per_request"] <= 3
+        assert cost["mb_per_core_s"] == pytest.approx(sender_costs.BATCH_SIZE / cost["cpu_us_per_batch"])

@@ -1,4 +1,4 @@
-"""Case 8: the sender alone (`tools.bench.sender`): the cost of sending and of finding a batch."""
+"""Case 8: the sender alone (`tools.benchmark.sender_costs`): the cost of sending and of finding a batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _sending(environment: Environment, partitions: int) -> Variant:
 
     def turn(contestant: str) -> dict[str, float]:
         def measure() -> list[dict[str, float]]:
-            from tools.bench.sender import sending_costs
+            from tools.benchmark.sender_costs import sending_costs
 
             return sending_costs(partitions, TIMES, batches=batches)
 
@@ -67,7 +67,7 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
         partitions = 1000 if contestant == MANY else 10
 
         def measure() -> list[float]:
-            from tools.bench.sender import finding_costs
+            from tools.benchmark.sender_costs import finding_costs
 
             return finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering)
 
