@@ -26,15 +26,15 @@ _BATCH_HEAD: Final = _RECORD_COUNT_AT + _INT32.size
 
 
 COUNTS: Final = ("open", "producing", "requests", "batches", "records", "bytes")
-"""What is counted of a connection, in memory that the serving processes share: whether it is open, and carried a batch; Produce requests; batches, the records and
-bytes in them."""
+"""What is counted of a connection: whether it is open, and carried a batch; Produce requests; batches, their records
+and bytes."""
 OPEN, PRODUCING, REQUESTS, BATCHES, RECORDS, BYTES = range(len(COUNTS))
 
 _ROWS: Final = 1024
 
 
 class Counters:
-    """The counts of all connections: a row each, which one process writes."""
+    """The counts of all connections, in memory that all processes share: a row each, which one writes."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _ROWS * len(COUNTS) * 8)
