@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from shmaccum.observe import catalogue
 from shmaccum.observe.catalogue import Kind
-from tools.monitoring import pictures
 from tools.monitoring.__main__ import EXPECTED, main
 from tools.monitoring.files import DASHBOARD, DOCUMENTS, RULES, alerts, filled, panels
-from tools.monitoring.pictures import Curve, Plot
 from tools.monitoring.prometheus import PrometheusMissingError, ensure_prometheus, promtool
 
 PANELS, ALERTS = panels(), alerts()
@@ -150,23 +147,3 @@ def test_the_dashboard_fits_grafanas_grid() -> None:
     places = [panel["gridPos"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
     assert len({(place["x"], place["y"]) for place in places}) == len(PANELS)
     assert all(place["x"] + place["w"] <= 24 for place in places)
-
-
-def test_pictures_are_well_formed() -> None:
-    plots = [Plot("a <title>", "s", [Curve("{x}", [(0.0, 0.0), (1.0, 0.5)])]), Plot("empty", "bytes", [])]
-    drawn = ElementTree.fromstring(pictures.panels(plots, 0.0, 2.0, [(1.0, "a & b")]))
-    assert "a <title>" in [each.text for each in drawn.iter() if each.tag.endswith("text")]
-    ElementTree.fromstring(pictures.alerts({"x": {"firing": [0.5]}, "y": {}}, 0.0, 2.0, [(1.0, "a & b")]))
-
-
-@pytest.mark.parametrize("name", ["dashboard.svg", "alerts.svg"])
-def test_the_pictures_of_the_documents_show_all(name: str) -> None:
-    text = (DOCUMENTS / name).read_text()
-    ElementTree.fromstring(text)
-    wanted = [panel.title for panel in PANELS] if name == "dashboard.svg" else [alert["alert"] for alert in ALERTS]
-    assert [each for each in wanted if each not in text] == []
-
-
-def test_values_of_an_axis() -> None:
-    values = [(0.0, "s"), (0.0123, "s"), (2 << 20, "bytes"), (1500.0, "ops"), (0.5, "percentunit")]
-    assert [pictures.shown(*value) for value in values] == ["0 s", "12.3 ms", "2 MiB", "1.5 k/s", "50 %"]

@@ -21,14 +21,12 @@ from tools import sanitized
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
 from tools.fuzz.decoders import LogTarget, RecordsTarget, SettingsTarget
-from tools.fuzz.flips import FlipsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget, SweepTarget, Table, regions
 
 TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "slab": SlabTarget,
     "sweep": SweepTarget,
-    "flips": FlipsTarget,
     "records": RecordsTarget,
     "columns": ColumnsTarget,
     "log": LogTarget,
@@ -41,7 +39,6 @@ Damage on purpose. For each target: the corpus is tried first, then random input
   slab       a slab with words overwritten, and operations on it
   sweep      every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
              prints a table of the results; without --seconds it tries all of them, which takes a while
-  flips      bits of queued batches that change in a slab with shmaccum.checksum=append
   records    logs of message formats 0, 1 and 2, compressed or not, and batches in slots
   columns    Arrow batches whose buffers do not match their description
   log        directories of segments, as senders recover them and `shmaccum dump` prints them
