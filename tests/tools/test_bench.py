@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import harness, takeover
+from tools.bench import harness
 from tools.bench.__main__ import CASES
 
 CALLS = ["one at a time, shmaccum", "one at a time, confluent-kafka", "poll after each, shmaccum"]
@@ -19,7 +19,6 @@ QUICK = {
         f"{delay} ms, {contestant}" for delay in (0, 2) for contestant in ("shmaccum", "confluent-kafka")
     ],
     "start --rounds 1": ["shmaccum", "confluent-kafka"],
-    "takeover --rounds 1": [f"{waiting} waiting" for waiting in takeover.WAITING],
 }
 ROOT = Path(__file__).parents[2]
 
@@ -52,8 +51,3 @@ def test_contestants_take_turns_and_are_compared_round_by_round() -> None:
     rows = dict(harness.compared({name: rounds[:2] for name, rounds in turns.items()}))
     assert [figures["µs"] for figures in rows.values()] == [5.5, 2, 2.5, 2, 3]
     assert math.isnan(dict(harness.compared({name: rounds[2:] for name, rounds in turns.items()}))["  a ÷ b"]["µs"])
-
-
-def test_a_spread() -> None:
-    assert list(harness.spread([*range(20, 0, -1)]).values()) == [1, 10.5, 18, 20]
-    assert list(harness.spread([7.0]).values()) == [7] * 4

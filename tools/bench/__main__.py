@@ -12,7 +12,7 @@ from typing import Final
 
 import tools.bench
 
-CASES: Final = ("calls", "distance", "start", "takeover")
+CASES: Final = ("calls", "distance", "start")
 """Modules of this package, each with `add_options` and `run`."""
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from math import nan
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkContext, ForkServerContext
 from pathlib import Path
 from typing import Final
 
@@ -33,23 +32,11 @@ _LABEL: Final = 46
 class Worker:
     """A child process that calls a function with a link to this process, and more arguments."""
 
-    def __init__(
-        self,
-        work: Callable[..., None],
-        *args: object,
-        context: ForkContext | ForkServerContext = _FORK,
-        daemon: bool = True,
-    ) -> None:
-        self.link, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, *args), daemon=daemon)
+    def __init__(self, work: Callable[..., None], *args: object, daemon: bool = True) -> None:
+        self.link, theirs = _FORK.Pipe()
+        self.process = _FORK.Process(target=work, args=(theirs, *args), daemon=daemon)
         self.process.start()
         theirs.close()  # else the end of the process would not be an end of file here
-
-    def kill(self) -> None:
-        """Kill it and wait until it is dead."""
-        self.process.kill()
-        self.process.join()
-        self.link.close()
 
 
 def apart(measure: Callable[..., Figures], *args: object) -> Figures:
@@ -152,13 +139,6 @@ def compared(turns: Mapping[str, Sequence[Figures]], title: str = "") -> Iterato
         ratios = {column: [ours[column] / (theirs[column] or nan) for ours, theirs in pairs] for column in pairs[0][0]}
         for which, choose in (("", statistics.median), (", least", min), (", most", max)):
             yield f"  {first} ÷ {other}{which}", {column: choose(of_column) for column, of_column in ratios.items()}
-
-
-def spread(times: Sequence[float]) -> Figures:
-    """Return the least, the median, the least that nine of ten do not exceed, and the most."""
-    times = sorted(times)
-    nine = times[-(-len(times) * 9 // 10) - 1]
-    return {"least": times[0], "median": statistics.median(times), "9 of 10": nine, "most": times[-1]}
 
 
 def print_table(title: str, rows: Iterable[Row]) -> None:
