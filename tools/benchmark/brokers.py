@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tools.benchmark.remote import Remote
 from tools.benchmark.settings import MEBIBYTE
@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 APACHE: Final = "apache"
 SINK: Final = "sink"
 FIVE: Final = "apache-5"
+TLS: Final = "apache-tls"
+MOCK: Final = {delay_ms: f"mock-{delay_ms}" for delay_ms in (0, 2, 5, 20, 100)}
+FAR: Final = {delay_ms: f"far-{delay_ms}" for delay_ms in (20, 50, 100)}
 TITLES: Final = {
     APACHE: "Apache Kafka",
     FIVE: "five brokers of Apache Kafka",
+    TLS: "Apache Kafka with TLS",
     SINK: "the sink that only acknowledges",
+    **{kind: f"librdkafka's mock cluster, {delay_ms} ms away" for delay_ms, kind in MOCK.items()},
+    **{kind: f"Apache Kafka, {delay_ms} ms away" for delay_ms, kind in FAR.items()},
 }
 _OVERRIDES: Final = {
     "message.max.bytes": 4 * MEBIBYTE,
@@ -39,8 +45,7 @@ class Broker:
     """A running broker, as the tool sees it; ``servers`` is for ``bootstrap.servers``."""
 
     def __init__(self, kind: str, children: Children, directory: Path) -> None:
-        make: Callable[[], object] = _Sink if kind == SINK else lambda: _Apache(directory, 5 if kind == FIVE else 1)
-        self._remote = Remote(children, TITLES[kind], make)
+        self._remote = Remote(children, TITLES[kind], lambda: _service(kind, directory))
         self.pid = self._remote.pid
         self.servers: str = self._remote.call("address")
 
@@ -68,15 +73,43 @@ class Broker:
         return found
 
 
-class _Apache:
-    """Apache Kafka, with JVM options for load instead of a fast start; a topic has up to three replicas."""
+def authority(directory: Path, kind: str) -> str:
+    """Return the certificate of the authority of a broker with TLS, given the directory of all; empty for others."""
+    return str(directory / kind / "tls" / "ca.pem") if kind == TLS else ""
 
-    def __init__(self, directory: Path, nodes: int) -> None:
-        from tools.kafka import KafkaCluster, ensure_kafka
+
+def _service(kind: str, directory: Path) -> object:
+    name, _, delay_ms = kind.partition("-")
+    match name:
+        case "sink":
+            return _Sink()
+        case "mock":
+            return _Mock(int(delay_ms))
+        case "far":
+            return _Apache(directory, delay_ms=int(delay_ms))
+        case _:
+            return _Apache(directory, nodes=5 if kind == FIVE else 1, tls=kind == TLS)
+
+
+class _Apache:
+    """Apache Kafka, with JVM options for load instead of a fast start; a topic has up to three replicas.
+
+    With a delay, a proxy answers each request by so much later.
+    """
+
+    def __init__(self, directory: Path, *, nodes: int = 1, tls: bool = False, delay_ms: int = 0) -> None:
+        from tools.kafka import KafkaCluster, ensure_kafka, make_certificates
         from tools.kafka.jvm import FOR_LOAD
 
         ensure_kafka()
-        self._cluster = KafkaCluster(directory, nodes, overrides=_OVERRIDES, jvm_options=FOR_LOAD)
+        options: dict[str, Any] = {"overrides": _OVERRIDES, "jvm_options": FOR_LOAD}
+        certificates = make_certificates(directory / "tls") if tls else None
+        self._cluster = KafkaCluster(directory, nodes, certificates=certificates, **options)
+        if delay_ms:
+            from tools.support.proxy import Proxy
+
+            (proxied,) = self._cluster.nodes.values()
+            proxied.advertised_port = Proxy(proxied.port, frames=False, delay_s=delay_ms / 1000).port
         self._cluster.start()
 
     def address(self) -> str:
@@ -121,12 +154,35 @@ class _Apache:
         """Return a consumer, and the topic's partitions."""
         from confluent_kafka import Consumer
 
-        settings = {"bootstrap.servers": self.address(), "group.id": "benchmark", "log_level": 0}
+        settings = {"bootstrap.servers": self._cluster.internal_servers, "group.id": "benchmark", "log_level": 0}
         consumer = Consumer(settings | {"isolation.level": "read_committed", "enable.auto.commit": False})
         return consumer, list(consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions)
 
     def _consumed(self, consumer: Consumer) -> int:
         return sum(message.error() is None for message in consumer.consume(10_000, timeout=0.1))
+
+
+class _Mock:
+    """librdkafka's mock cluster, which makes topics of four partitions as they are asked for."""
+
+    def __init__(self, delay_ms: int) -> None:
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
+        self._keeper = Producer(settings | {"test.mock.broker.rtt": delay_ms})
+
+    def address(self) -> str:
+        (node,) = self._keeper.list_topics(timeout=10).brokers.values()
+        return f"{node.host}:{node.port}"
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        pass
+
+    def delete_topic(self, topic: str) -> None:
+        pass
+
+    def counts(self) -> dict[str, int]:
+        return {}
 
 
 class _Sink:

@@ -36,7 +36,7 @@ def parse(arguments: Sequence[str]) -> Options:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--all", action="store_true", help="all cases; about 50 minutes on two quiet cores")
+    add("--all", action="store_true", help="all cases; about 70 minutes on two quiet cores")
     add("--case", dest="cases", metavar="CASE", nargs="+", default=[], help="these, by number or name; see --list")
     add("--variant", dest="variants", metavar="NAME", nargs="+", default=[], help="of these cases, only these variants")
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")

@@ -269,11 +269,9 @@ class SweepTarget(SlabTarget):
         """The layout of the slabs."""
         return self._image.geometry
 
-    def plans(self, region: str | None = None) -> Iterator[bytes]:
-        """Yield all plans, or those of one region, in the order of the words."""
+    def plans(self) -> Iterator[bytes]:
+        """Yield all plans, in the order of the words."""
         for where in words_of(self._image.geometry, self._image.memory):
-            if region not in (None, where[0]):
-                continue
             for value in VALUES:
                 for scene in SCENES:
                     yield json.dumps([*where, value, scene]).encode()

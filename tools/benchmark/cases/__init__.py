@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tools.benchmark.cases.base import Case
+from tools.benchmark.cases.defaults import CALLS, DISTANCE, START
 from tools.benchmark.cases.exactly_once import EXACTLY_ONCE
 from tools.benchmark.cases.jvm import JVM
 from tools.benchmark.cases.latency import LATENCY
@@ -17,5 +18,8 @@ from tools.benchmark.cases.spark import SPARK
 
 CASES: Final[Mapping[str, Case]] = {
     case.name: case
-    for case in (RECORDS, COLUMNS, PRODUCERS, SPARK, SIZES, LATENCY, LIMITS, SENDER, EXACTLY_ONCE, ASYNCIO, JVM)
+    for case in (
+        *(RECORDS, COLUMNS, PRODUCERS, SPARK, SIZES, LATENCY, LIMITS, SENDER, EXACTLY_ONCE, ASYNCIO, JVM),
+        *(CALLS, DISTANCE, START),
+    )
 }
