@@ -122,11 +122,7 @@ class Environment:
         return f"{self._prefix}-{next(self._numbers)}"
 
     def broker(self, kind: str) -> Broker:
-        """Return the broker of a kind; start it if it does not run yet.
-
-        Raises:
-            MissingError: it is not available here.
-        """
+        """Return the broker of a kind; start it if it does not run yet."""
         if kind not in self._brokers:
             self._brokers[kind] = Broker(kind, self.children, self.directory / kind)
         return self._brokers[kind]
@@ -142,11 +138,7 @@ class Environment:
             broker.delete_topic(name)
 
     def measure(self, broker: Broker | None, works: Sequence[Work]) -> Measured:
-        """Run processes together, each with its work, and measure them.
-
-        Raises:
-            BenchmarkError: a process failed.
-        """
+        """Run processes together, each with its work, and measure them."""
         before = dict(broker.counts()) if broker else {}
         with self._group(works) as (pids, links):
             for link in links:
@@ -197,9 +189,6 @@ class Environment:
             topic: of the turn.
             expected: number of records that it must have by now.
             lacking: records of each producer that were not acknowledged, or None if it did not ask.
-
-        Raises:
-            VoidError: records are missing, or too many.
         """
         if any(lacking):
             raise VoidError(f"producers got no acknowledgement for {sum(each or 0 for each in lacking)} records")
@@ -208,21 +197,13 @@ class Environment:
             raise VoidError(f"the broker has {found} records of {expected}")
 
     def check_committed(self, broker: Broker, topic: str, expected: int) -> None:
-        """Check that `read_committed` consumers see all records of a turn.
-
-        Raises:
-            VoidError: records are missing, or too many.
-        """
+        """Check that `read_committed` consumers see all records of a turn."""
         found = broker.committed(topic, expected)
         if found != expected:
             raise VoidError(f"read_committed consumers see {found} records of {expected}")
 
     def wait_quiet(self) -> None:
-        """Wait until nothing is left of a turn.
-
-        Raises:
-            BenchmarkError: something does not exit.
-        """
+        """Wait until nothing is left of a turn."""
         deadline = time.monotonic() + _QUIET_S
         self.children.reap()
         while cpu.others(self._broker_pids()):

@@ -40,9 +40,6 @@ def sending_in_jvm(
         directory: for the program's files.
         make_load: returns the load; its values repeat from the first on if there are fewer.
         threads: number of threads.
-
-    Raises:
-        MissingError: Kafka or the compiler is not here.
     """
     try:
         ensure_kafka()

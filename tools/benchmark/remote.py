@@ -17,11 +17,7 @@ from tools.support.processes import Children
 
 
 def hear(link: Connection, who: str, patience_s: float, meanwhile: Callable[[], object] = lambda: None) -> Any:
-    """Return what a process sends next; call ``meanwhile`` every second.
-
-    Raises:
-        BenchmarkError: it sends this, or it has exited, or sends nothing for too long.
-    """
+    """Return what a process sends next; call ``meanwhile`` every second."""
     deadline = time.monotonic() + patience_s
     try:
         while not link.poll(1.0):
@@ -47,10 +43,6 @@ class Remote:
 
     Attributes:
         pid: of the process that is the ancestor of all that the service starts.
-
-    Raises:
-        MissingError: it needs Apache Kafka, which is not here.
-        BenchmarkError: it does not start.
     """
 
     def __init__(self, children: Children, who: str, make: Callable[[], object], patience_s: float = 120.0) -> None:
@@ -61,11 +53,7 @@ class Remote:
         hear(self._link, who, patience_s)
 
     def call(self, method: str, *arguments: object, meanwhile: Callable[[], object] = lambda: None) -> Any:
-        """Call a method of the object and return the result.
-
-        Raises:
-            BenchmarkError: it failed.
-        """
+        """Call a method of the object and return the result."""
         self._link.send((method, arguments))
         return hear(self._link, self._who, self._patience_s, meanwhile)
 

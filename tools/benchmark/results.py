@@ -146,11 +146,7 @@ def incomplete(result: Result) -> list[str]:
 
 
 def load(path: Path) -> Result:
-    """Load a result that a run has written.
-
-    Raises:
-        BenchmarkError: it cannot be read, or was written by another version.
-    """
+    """Load a result that a run has written."""
     again = "measure again, by --all --json FILE"
     try:
         result = json.loads(path.read_text())

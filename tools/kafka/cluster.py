@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def ensure_kafka() -> None:
-    """Fetch Apache Kafka if it is missing.
-
-    Raises:
-        KafkaMissingError: it is not available on this machine; the text has the reason and what to do.
-    """
+    """Fetch Apache Kafka if it is missing."""
     ensure_jars(_train)
 
 
@@ -85,11 +81,7 @@ class KafkaCluster:
         return Admin(self.internal_servers)
 
     def start(self) -> None:
-        """Format the brokers' directories, start them all, and wait until all serve.
-
-        Raises:
-            KafkaToolError: one does not; then none keeps running.
-        """
+        """Format the brokers' directories, start them all, and wait until all serve."""
         for node in self.nodes.values():
             node.configure(broker_settings(node, self.nodes, self._sasl, self._certificates, self._overrides))
         try:

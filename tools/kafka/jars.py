@@ -69,9 +69,6 @@ def ensure_jars(train: Callable[[Path], None]) -> None:
 
     Args:
         train: runs a broker such that the JVM leaves an archive of its classes at the path given.
-
-    Raises:
-        KafkaMissingError: Java or Maven is missing, or Maven cannot get the jars; says what to do.
     """
     wrong = java.missing_java("Apache Kafka")
     if wrong:

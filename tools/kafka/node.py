@@ -64,11 +64,7 @@ class Node:
         self.settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def format(self, arguments: Sequence[str]) -> None:
-        """Format the node's directory with Kafka's storage tool.
-
-        Raises:
-            KafkaToolError: it cannot; holds what it says.
-        """
+        """Format the node's directory with Kafka's storage tool."""
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(self.settings_file))
         done = subprocess.run(
             java_command(*tool, *arguments),
@@ -115,11 +111,7 @@ class Node:
         self.running = Running.process(pid)
 
     def wait_started(self) -> None:
-        """Wait until the broker serves.
-
-        Raises:
-            KafkaToolError: it ended, or does not get there; holds what it says.
-        """
+        """Wait until the broker serves."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while _STARTED not in self._says():
             if not self.is_running() or time.monotonic() > deadline:

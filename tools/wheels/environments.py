@@ -45,9 +45,6 @@ class Environment:
         python: starts its interpreter.
         packages: the directory of what is installed.
         variables: for its processes: this process's, without what names packages of this source tree.
-
-    Raises:
-        UntriedError: nothing runs it here.
     """
 
     def __init__(self, target: Target, directory: Path) -> None:
@@ -77,11 +74,7 @@ class Environment:
         return Installed(time.monotonic() - start, "")
 
     def run(self, *command: str, **variables: str) -> str:
-        """Run a command in the environment's directory; return what it wrote.
-
-        Raises:
-            WheelError: it failed.
-        """
+        """Run a command in the environment's directory; return what it wrote."""
         environment = self.variables | variables
         done = subprocess.run(
             command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=600, check=False

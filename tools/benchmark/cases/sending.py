@@ -74,12 +74,7 @@ def send(
     partitions: int = 1,
     producers: int = 1,
 ) -> dict[str, float]:
-    """Run a contestant's turn and return its figures.
-
-    Raises:
-        VoidError: not everything arrived.
-        BenchmarkError: it failed.
-    """
+    """Run a contestant's turn and return its figures."""
 
     def works(servers: str, topic: str) -> list[Work]:
         return [_sending(contestant, servers, settings, topic, partial(make_load, topic, n)) for n in range(producers)]

@@ -112,11 +112,6 @@ def run_job(environment: Environment, session: Session, job: Job) -> dict[str, f
 
     Spark ends Python workers after a minute without work, and turns of other contestants take longer. Without the small
     job, some contestants and rounds would include the start of workers, and others not.
-
-    Raises:
-        MissingError: Spark or its sink is not available.
-        VoidError: not everything arrived.
-        BenchmarkError: it failed.
     """
     broker = environment.broker(APACHE)
     job = job._replace(servers=broker.servers)

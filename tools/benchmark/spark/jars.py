@@ -33,11 +33,7 @@ _REPOSITORY: Final = (
 
 
 def spark_sink_jars() -> tuple[str, Sequence[Path]]:
-    """Return the version of Spark's sink, and its jars; fetch them if they are missing.
-
-    Raises:
-        MissingError: they are not available; the text has the reason.
-    """
+    """Return the version of Spark's sink, and its jars; fetch them if they are missing."""
     complaints: list[str] = []
     for each in dict.fromkeys((version("pyspark"), FALLBACK)):
         complaint = "" if _directory(each).exists() else _asked_lately(each) or _fetch(each)

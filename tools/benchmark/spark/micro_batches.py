@@ -24,9 +24,6 @@ class Running:
         query: what to run.
         slab: name of our slab.
         checkpoint: a directory that does not exist yet.
-
-    Raises:
-        BenchmarkError: the query ended.
     """
 
     def __init__(self, spark: Any, query: Query, slab: str, checkpoint: Path) -> None:
@@ -48,11 +45,7 @@ class Running:
         self._wait_for(0)
 
     def measured(self) -> list[MicroBatch]:
-        """Return the micro-batches that count, when the last of them is committed; the query still runs.
-
-        Raises:
-            BenchmarkError: the query ended, or its micro-batches had other numbers of rows.
-        """
+        """Return the micro-batches that count, when the last of them is committed; the query still runs."""
         self._wait_for(self._query.measured)
         progress = [each for each in self._running.recentProgress if 1 <= each.batchId <= self._query.measured]
         rows = [each.numInputRows for each in progress]

@@ -58,12 +58,7 @@ class Session:
         self.versions: dict[str, str] = {}
 
     def run(self, job: Job) -> None:
-        """Run a job that is not measured.
-
-        Raises:
-            MissingError: Spark or its sink is not available.
-            BenchmarkError: the job failed.
-        """
+        """Run a job that is not measured."""
         self._started().call("run", job)
 
     def measure(self, job: Job) -> tuple[float, cpu.Usage]:
