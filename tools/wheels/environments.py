@@ -16,9 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from tools.wheels.building import HOME, Target, WheelError, cross_compiler, installation, run
 from tools.wheels.send import RECORDS
@@ -29,13 +28,6 @@ _DEPENDENCIES: Final = ("numpy", "cramjam", "rich")
 
 class UntriedError(Exception):
     """No interpreter can run the wheel here; the message has why."""
-
-
-class Installed(NamedTuple):
-    """How long `pip install` took, None if it ran for another machine; and what was not as on a user's machine."""
-
-    seconds: float | None
-    remark: str
 
 
 class Environment:
@@ -64,14 +56,18 @@ class Environment:
         else:
             self.variables["LD_LIBRARY_PATH"] = libraries
 
-    def install(self, wheel: Path, *others: str) -> Installed:
-        """Make the environment in its directory, which is empty; install a wheel, its dependencies and others."""
+    def install(self, wheel: Path, *others: str) -> tuple[float | None, str]:
+        """Make the environment in its directory, which is empty; install a wheel, its dependencies and others.
+
+        Returns:
+            How long that took, None for another machine; and what was not as on a user's machine.
+        """
         if self._starter:
             return self._install_foreign(str(wheel), *others)
         self.run(str(self._interpreter), "-m", "venv", str(self.directory / "venv"))
         start = time.monotonic()
         self.run(str(self.python), "-m", "pip", "install", "--quiet", str(wheel), *others)
-        return Installed(time.monotonic() - start, "")
+        return time.monotonic() - start, ""
 
     def run(self, *command: str, **variables: str) -> str:
         """Run a command in the environment's directory; return what it wrote."""
@@ -83,7 +79,7 @@ class Environment:
             raise WheelError(f"{self.target}: {' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         return done.stdout
 
-    def _install_foreign(self, wheel: str, *others: str) -> Installed:
+    def _install_foreign(self, wheel: str, *others: str) -> tuple[None, str]:
         self.packages.mkdir(parents=True)
         self.python.parent.mkdir()
         # By its own name, the interpreter finds this environment, and starts others by this script.
@@ -95,12 +91,12 @@ class Environment:
         chosen = self._chosen()
         if self._has_wheel("posix_ipc", chosen):
             self.run(*pip, *chosen, wheel, *others)
-            return Installed(None, "")
+            return None, ""
         sources = ["--no-deps", "--no-binary=:all:", "--no-cache-dir", "posix_ipc"]
         self.run(*pip, *sources, **cross_compiler(self.target))
         self.run(*pip, "--no-deps", *chosen, wheel)
         self.run(*pip, *chosen, *_DEPENDENCIES, *others)
-        return Installed(None, "PyPI has no wheel of posix_ipc for it: compiled from its sdist")
+        return None, ("; PyPI has no wheel of posix_ipc for it: compiled from its sdist")
 
     def _chosen(self) -> list[str]:
         """Return pip's options for the target."""
@@ -206,23 +202,18 @@ _PROGRAM: Final = Path(__file__).with_name("send.py")
 _PATIENCE_S: Final = 30.0
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What `pip install` did; the version of the CPython that ran, and its machine, which can be emulated."""
+def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> tuple[str, str]:
+    """Install a wheel as its users do, outside the source tree; send records with it, and read them back.
 
-    installed: Installed
-    version: str
-    machine: str
-
-
-def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
-    """Install a wheel as its users do, outside the source tree; send records with it, and read them back."""
+    Returns:
+        The seconds of `pip install`, empty for another machine; and what ran the wheel.
+    """
     from kafka import KafkaConsumer
 
     with tempfile.TemporaryDirectory(prefix="shmaccum-wheel-") as scratch:
         directory = Path(scratch)
         environment = Environment(target, directory)
-        installed = environment.install(wheel)
+        seconds, remark = environment.install(wheel)
         program = str(shutil.copy(_PROGRAM, directory))
         told = environment.run(str(environment.python), program, bootstrap_servers, str(target))
         consumer = KafkaConsumer(str(target), bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
@@ -236,4 +227,4 @@ def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
         where, machine, version = told.split()
         if not Path(where).is_relative_to(directory):
             raise WheelError(f"{target}: the program imported another shmaccum: {where}")
-        return Trial(installed, version, machine)
+        return f"{seconds:.1f}" if seconds else "", f"CPython {version} {machine}{remark}"
