@@ -25,7 +25,7 @@ def hear(link: Connection, who: str, patience_s: float, meanwhile: Callable[[], 
                 raise BenchmarkError(f"{who} has not responded for {patience_s:.0f} s")
             meanwhile()
         heard = link.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         raise BenchmarkError(f"{who} has exited") from None
     if isinstance(heard, BenchmarkError):
         raise heard

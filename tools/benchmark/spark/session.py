@@ -35,6 +35,7 @@ from tools.benchmark.spark.jobs import (
     values,
 )
 from tools.benchmark.spark.micro_batches import Running
+from tools.spark_jvm import start_session, stop_session
 
 QUERY_FIGURES: Final = ("wall_s", "cpu_s", "took_s", "add_batch_s", "cpu_us_per_record", "broker_cpu_s", "late")
 """Of a query, in the tables."""
@@ -130,27 +131,11 @@ class _Driver:
         os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         directory.mkdir(exist_ok=True)
         os.chdir(directory)  # Python workers look for modules in their working directory first
-        from pyspark.sql import SparkSession
-
-        from shmaccum.spark import register
         from tools.benchmark.spark.nothing import Nothing
 
-        builder = SparkSession.builder.master(f"local[{os.cpu_count()}]").appName("shmaccum benchmark")
-        for name, value in {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "2g",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.jars": ",".join(map(str, jars)),
-            "spark.local.dir": str(directory / "spark"),
-            "spark.sql.catalogImplementation": "in-memory",
-            "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        }.items():
-            builder = builder.config(name, value)
-        self._spark: Any = builder.getOrCreate()
+        more = {"spark.driver.memory": "2g", "spark.jars": ",".join(map(str, jars))}
+        self._spark = start_session(f"local[{os.cpu_count()}]", directory, more)
         self._spark.sparkContext.setLogLevel("ERROR")
-        register(self._spark)
         self._spark.dataSource.register(Nothing)
 
     def run(self, job: Job) -> None:
@@ -184,12 +169,8 @@ class _Driver:
         self._query.stop()
 
     def stop(self) -> None:
-        """Stop the session, and wait for its JVM."""
-        gateway = self._spark.sparkContext._gateway
-        self._spark.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(30)
+        """Stop the session."""
+        stop_session(self._spark)
 
 
 def figures(job: Job, wall_s: float, used: cpu.Usage) -> dict[str, float]:
