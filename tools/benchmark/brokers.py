@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -59,18 +58,15 @@ class Broker:
 
     def records(self, topic: str) -> int:
         """Return how many records a topic has."""
-        found: int = self._remote.call("records", topic)
-        return found
+        return int(self._remote.call("records", topic))
 
     def committed(self, topic: str, expected: int) -> int:
         """Return how many records of a topic `read_committed` consumers see; wait a while until they are expected."""
-        found: int = self._remote.call("committed", topic, expected)
-        return found
+        return int(self._remote.call("committed", topic, expected))
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> dict[str, int]:
         """Return the broker's counts of connections, requests, batches and bytes; empty if it does not count."""
-        found: Mapping[str, int] = self._remote.call("counts")
-        return found
+        return dict(self._remote.call("counts"))
 
 
 def authority(directory: Path, kind: str) -> str:

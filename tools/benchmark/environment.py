@@ -139,17 +139,17 @@ class Environment:
 
     def measure(self, broker: Broker | None, works: Sequence[Work]) -> Measured:
         """Run processes together, each with its work, and measure them."""
-        before = dict(broker.counts()) if broker else {}
+        before = broker.counts() if broker else {}
         with self._group(works) as (pids, links):
             for link in links:
                 _hear(link)
-            ready = dict(broker.counts()) if broker else {}
+            ready = broker.counts() if broker else {}
             began = self.usage(pids)
             for link in links:
                 link.send(None)
             reports = [_hear(link) for link in links]
             used = self.usage(pids).since(began)
-            after = dict(broker.counts()) if broker else {}
+            after = broker.counts() if broker else {}
             memory = cpu.memory(self._broker_pids(), pids)
         self.wait_quiet()
         # The first two are current values, the others increase.
