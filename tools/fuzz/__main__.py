@@ -125,7 +125,7 @@ def _sweep(args: argparse.Namespace) -> bool:
     deadline = float("inf") if args.seconds is None else time.monotonic() + args.seconds
     tried = 0
     with SweepTarget() as target:
-        plans, table = list(target.plans()), Table(target.geometry)
+        plans, table = list(target.plans()), Table()
         failures = _Failures(args.corpus, "sweep", target.suffix)
     if args.seconds is not None:
         random.Random(f"sweep {args.seed}").shuffle(plans)
