@@ -42,7 +42,7 @@ def test_a_real_prometheus_sees_an_outage(
     assert main(["--pace", "0.5"]) == 0
     said = capfd.readouterr().out
     queries = sum(len(panel.queries) for panel in PANELS)
-    assert f"{queries} queries of {len(PANELS)} panels returned data\n{len(ALERTS)} rules" in said
+    assert f"{queries} queries of {len(PANELS)} panels returned data; {len(ALERTS)} rules" in said
     assert all(name in said for name in EXPECTED)
 
 
