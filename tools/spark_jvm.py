@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import zlib
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,13 +71,13 @@ def add_bytecode() -> None:
                 Path(shutil.make_archive(str(Path(scratch, "made")), "zip", content)).rename(archive)
 
 
-def _run_job(directory: Path) -> None:
-    """Write some records by the data source into a log, as most of the tests' jobs do."""
+def start_session(master: str, directory: Path, more: Mapping[str, str] | None = None) -> Any:
+    """Start Spark on loopback, with its files in a directory, and our data source; ``more`` are further settings."""
     from pyspark.sql import SparkSession
 
     from shmaccum.spark import register
 
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(master).appName("shmaccum tools")
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -85,19 +86,31 @@ def _run_job(directory: Path) -> None:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **(more or {}),
     }.items():
         builder = builder.config(name, value)
     session: Any = builder.getOrCreate()
     register(session)
-    rows = session.range(100).selectExpr("CAST(id AS STRING) AS value")
-    settings = {"transport": "log", "log.dir": str(directory / "log"), "sender.idle.ms": "100"}
-    options = {f"kafka.{name}": value for name, value in settings.items()}
-    rows.write.format("shmaccum").mode("append").options(**options, topic="trial").save()
+    return session
+
+
+def stop_session(session: Any) -> None:
+    """Stop Spark, and wait for its JVM."""
     gateway = session.sparkContext._gateway
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait()  # the archive is written at the end
+    gateway.proc.wait(30)
+
+
+def _run_job(directory: Path) -> None:
+    """Write some records by the data source into a log, as most of the tests' jobs do."""
+    session = start_session("local[2]", directory)
+    rows = session.range(100).selectExpr("CAST(id AS STRING) AS value")
+    settings = {"transport": "log", "log.dir": str(directory / "log"), "sender.idle.ms": "100"}
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    rows.write.format("shmaccum").mode("append").options(**options, topic="trial").save()
+    stop_session(session)  # the archive is written at the end
 
 
 def main() -> int:

@@ -8,8 +8,8 @@ from brokers import consume_values, wait_for_markers
 from pyspark.sql import SparkSession
 
 from tools.benchmark.settings import Settings
-from tools.benchmark.spark.jobs import EXACTLY_ONCE, Job, MicroBatch, Query
-from tools.benchmark.spark.micro_batches import run_query
+from tools.benchmark.spark.jobs import EXACTLY_ONCE, Job, Query
+from tools.benchmark.spark.micro_batches import Running
 from tools.kafka import KafkaCluster
 
 ROWS, TASKS, INTERVAL_S, MEASURED = 400, 4, 0.5, 2
@@ -19,21 +19,12 @@ def test_a_query(spark: SparkSession, kafka: KafkaCluster, topic: str, tmp_path:
     """The interval is so short that it can be over before the query is stopped: what comes then has no rows."""
     kafka.admin.create_topic(topic, partitions=3)
     job = Job(EXACTLY_ONCE, TASKS, ROWS, 20, kafka.bootstrap_servers, topic, Settings(buffer_memory=4 << 20))
-    steps: list[object] = []
-    run_query(
-        spark,
-        Query(job, INTERVAL_S, MEASURED),
-        f"{options['kafka.shmaccum.name']}-queries",
-        tmp_path / "checkpoint",
-        ready=lambda: steps.append("ready"),
-        report=steps.append,
-    )
-    ready, found = steps
-    assert ready == "ready"
-    assert isinstance(found, list)
+    slab = f"{options['kafka.shmaccum.name']}-queries"
+    running = Running(spark, Query(job, INTERVAL_S, MEASURED), slab, tmp_path / "checkpoint")
+    found = running.measured()
+    running.stop()
     assert len(found) == MEASURED
     for each in found:
-        assert isinstance(each, MicroBatch)
         assert 0 < each.add_batch_s <= each.took_s
     assert found[0].began_s < found[1].began_s
     wait_for_markers(kafka.bootstrap_servers)

@@ -128,10 +128,3 @@ def test_bytes_that_are_not_frames() -> None:
         proxy.cut()
         assert has_ended(client)
         assert has_ended(broker)
-
-
-def test_a_broker_that_is_down_ends_the_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with Proxy(port) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as client:
-        assert has_ended(client)

@@ -50,14 +50,6 @@ def test_root_gets_what_is_missing_installed(
     assert (again.returncode, again.stdout) == (0, ""), "what is there is not installed again"
 
 
-@needs_root
-def test_one_that_is_too_old_is_no_help(tmp_path: Path) -> None:
-    put_apt_get(tmp_path, "echo 'version \"11.0.2\"' >&2", "java")
-    done = ensure("java", tmp_path)
-    assert done.returncode == 1
-    assert "version 17 or later, but found 11" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("what", "reason", "packages"),
     [

@@ -15,8 +15,7 @@ from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
 from tools.benchmark.cases.limits import BATCHES_A_REQUEST, produce_request
 from tools.sink import running_sink
-from tools.sink.counters import COUNTS, Counters
-from tools.sink.produce import Stream, acknowledge
+from tools.sink.produce import COUNTS, Counters, Stream, acknowledge
 
 _HEAD = 12
 """Bytes of a request up to its correlation id."""

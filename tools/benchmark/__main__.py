@@ -15,18 +15,13 @@ from types import FrameType
 from typing import Any
 
 from tools.benchmark.cases import CASES
-from tools.benchmark.document import renew
+from tools.benchmark.document import as_text, renew
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.losses import THEIRS
 from tools.benchmark.machine import commit, machine
-from tools.benchmark.measuring import run_case
+from tools.benchmark.measuring import Progress, minutes, run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
-from tools.benchmark.progress import Progress, minutes
-from tools.benchmark.regress import as_text as changes_as_text
-from tools.benchmark.regress import regress
-from tools.benchmark.report import as_text
 from tools.benchmark.results import FORMAT, Result, incomplete, load
 from tools.benchmark.settings import Settings, by_kafkas_names
 
@@ -40,10 +35,6 @@ def main(arguments: list[str] | None = None) -> int:
             _list(options)
             sys.stdout.flush()
             return 0
-        if options.base:
-            found = regress(options.base, options.cases, options.rounds, options.scale)
-            print(changes_as_text(found), flush=True)
-            return int(any(each.is_worse for each in found))
         result = load(options.result) if options.result is not None else _measure(options, given)
         if options.plots is not None:
             write_plots(result, options.plots)
@@ -106,7 +97,7 @@ def _measure(options: Options, given: list[str]) -> Result:
 
 
 def _run(options: Options, environment: Environment, result: dict[str, Any], progress: Progress) -> None:
-    cases = [CASES[name]() for name in options.cases]
+    cases = [CASES[name] for name in options.cases]
     variants = [case.variants(environment) for case in cases]
     if options.variants:
         known = {variant.name for of_case in variants for variant in of_case}
@@ -114,13 +105,13 @@ def _run(options: Options, environment: Environment, result: dict[str, Any], pro
             raise BenchmarkError(f"no variant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
         variants = [[variant for variant in of_case if variant.name in options.variants] for of_case in variants]
     expected_s = sum(each.expected_s(options.rounds) for of_case in variants for each in of_case)
-    progress.expect(expected_s)
+    progress.expected_s = expected_s
     if options.scale >= 1 and not options.smoke:
         progress.say(f"about {minutes(expected_s * options.scale)} on two quiet cores")
     for place, (case, of_case) in enumerate(zip(cases, variants, strict=True)):
         keep = partial(_keep, options, result, progress, place)
-        without = THEIRS if options.ours else ()
-        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke, without=without)
+        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke)
+        environment.of_case.close()
 
 
 def _keep(options: Options, result: dict[str, Any], progress: Progress, place: int, case: Result) -> None:
@@ -152,10 +143,10 @@ def _saved(options: Options, result: Result) -> str:
 def _list(options: Options) -> None:
     """Print the cases with their variants, as they would run, and the expected time."""
     environment = Environment(Path(), options.scale, smoke=options.smoke, lines=options.lines)
-    for name, make in CASES.items():
-        variants = make().variants(environment)
+    for case in CASES.values():
+        variants = case.variants(environment)
         expected_s = sum(variant.expected_s(options.rounds) for variant in variants)
-        print(f"{make.number}  {name}: {make.title} (at full scale about {minutes(expected_s)})")
+        print(f"{case.number}  {case.name}: {case.title} (at full scale about {minutes(expected_s)})")
         for variant in variants:
             print(f"     {variant.name}: {variant.title}: {'; '.join(variant.contestants)}")
 

@@ -1,5 +1,6 @@
-"""Regenerates the tables of docs/performance.md and docs/performance/tables.md; their text is written by hand.
+"""The report of a run for a terminal, and the tables of docs/performance.md and docs/performance/tables.md.
 
+The documents' text is written by hand.
 ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` enclose each table; `PARTS` has the names.
 """
 
@@ -7,17 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from tools.benchmark.brokers import TITLES
 from tools.benchmark.cases.limits import FIGURE
-from tools.benchmark.contention import contention_table
+from tools.benchmark.comparisons import contention_table, limit_table, losses
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.limit_comparison import limit_table
-from tools.benchmark.losses import losses
-from tools.benchmark.progress import minutes
-from tools.benchmark.results import Result, trouble_of, variants_of
-from tools.benchmark.tables import Table, by_contestant, costs, markdown, side_by_side
+from tools.benchmark.measuring import minutes
+from tools.benchmark.results import Result, incomplete, trouble_of, variants_of
+from tools.benchmark.tables import Table, by_contestant, costs, markdown, plain, side_by_side
 from tools.benchmark.targets import target_table
 
 _FEWEST_ROUNDS: Final = 3
@@ -25,11 +25,7 @@ _PART: Final = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", re
 
 
 def renew(text: str, result: Result) -> str:
-    """Return a document with its generated parts regenerated.
-
-    Raises:
-        BenchmarkError: the document names an unknown part.
-    """
+    """Return a document with its generated parts regenerated."""
 
     def part(found: re.Match[str]) -> str:
         if found[2] not in PARTS:
@@ -152,3 +148,43 @@ PARTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "jvm": _each("jvm"),
     "losses": _losses,
 }
+
+
+# --- for a terminal ---------------------------------------------------------------------------------------
+
+
+def as_text(result: Result) -> str:
+    """Return the report: medians, with quartiles in parentheses; ratios are ours ÷ theirs, medians too."""
+    return "\n".join(_lines(result))
+
+
+def _lines(result: Result) -> Iterator[str]:
+    yield "For all contestants: " + ", ".join(f"{name} {value}" for name, value in result["settings"].items())
+    for case in result["cases"]:
+        yield f"\n{case['number']}. {case['title']}"
+        for variant in case["variants"]:
+            yield from _variant_lines(variant)
+    tables = {
+        "Against one producer (records a second)": contention_table(result),
+        "How far from the limit": limit_table(result),
+        "Where a peer is better": losses(result),
+        "Targets": target_table(result),
+    }
+    for title, table in tables.items():
+        yield f"\n{title}\n{plain(table)}"
+    if wrong := incomplete(result):
+        yield "\nNOT COMPLETE"
+        yield from (f"    {line}" for line in wrong)
+
+
+def _variant_lines(variant: Result) -> Iterator[str]:
+    broker = variant["broker"]
+    into = f", into {TITLES[broker]}" if broker and TITLES[broker] not in variant["title"] else ""
+    yield f"\n  {variant['title']}{into}"
+    if differing := {**variant["facts"], **variant["settings"]}:
+        yield "    " + ", ".join(f"{name} {value}" for name, value in differing.items())
+    for kind in ("void", "missing"):
+        if kind in variant:
+            yield f"    {kind.upper()}: {variant[kind]}"
+            return
+    yield plain(costs([variant]) if variant["figures"] == [FIGURE] else by_contestant(variant))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,15 +20,49 @@ from shmaccum.shm.lifecycle import unlink
 from tools.benchmark import cpu
 from tools.benchmark.brokers import Broker
 from tools.benchmark.errors import BenchmarkError, VoidError
-from tools.benchmark.process_group import ProcessGroup, Report, Work
+from tools.benchmark.remote import hear
 from tools.support.processes import Children
 
 T = TypeVar("T")
-
 _QUIET_S: Final = 20.0
 """Limit for everything that a turn started to exit."""
+PATIENCE_S: Final = 300.0
+"""Longer than any turn takes."""
 
 
+class Member:
+    """A process of a turn, as its work sees it."""
+
+    def __init__(self, link: Connection) -> None:
+        self._link = link
+        self.began_s = 0.0
+
+    def wait_for_go(self) -> None:
+        """Report ready, and wait until all others are."""
+        self._link.send(None)
+        self._link.recv()
+        self.began_s = time.monotonic()
+
+    def done(self, result: Any) -> None:
+        """Report the result, then wait until all have, so that the tool can measure what all of them use."""
+        self._link.send(Report(self.began_s, time.monotonic(), result))
+        self._link.recv()
+
+
+Work = Callable[[Member], Any]
+"""The work of a member: it calls `Member.wait_for_go` when it is ready, and `Member.done` with its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A member's report: begin and end by the monotonic clock, and the result."""
+
+    began_s: float
+    ended_s: float
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """The measurements of a turn.
 
@@ -34,11 +73,10 @@ class Measured:
         counts: what the broker counted in that time.
     """
 
-    def __init__(self, reports: list[Report], usage: cpu.Usage, memory: int, counts: dict[str, int]) -> None:
-        self.reports = reports
-        self.usage = usage
-        self.memory = memory
-        self.counts = counts
+    reports: list[Report]
+    usage: cpu.Usage
+    memory: int
+    counts: dict[str, int]
 
     @property
     def wall_s(self) -> float:
@@ -57,15 +95,13 @@ class Environment:
     """
 
     def __init__(self, directory: Path, scale: float, *, smoke: bool, lines: Path | None = None) -> None:
-        self.directory = directory
-        self.scale = scale
-        self.smoke = smoke
-        self.lines = lines
-        self.messages = directory / "messages"
-        self.children = Children(self.messages, judge_inherited=False)
+        self.directory, self.scale, self.smoke, self.lines = directory, scale, smoke, lines
+        self.children = Children(directory / "messages", judge_inherited=False)
+        self.of_case = ExitStack()
+        """What the turns of a case share; closed orderly behind it. An interrupted run kills everything instead."""
         self._brokers: dict[str, Broker] = {}
         self._numbers = itertools.count(1)
-        self._members: set[str] = set()
+        self._members: set[int] = set()
         self._meter = cpu.Meter()
         self._prefix = f"bench-{os.getpid()}"
 
@@ -86,18 +122,15 @@ class Environment:
         return f"{self._prefix}-{next(self._numbers)}"
 
     def broker(self, kind: str) -> Broker:
-        """Return the broker of a kind; start it if it does not run yet.
-
-        Raises:
-            MissingError: it is not available here.
-        """
+        """Return the broker of a kind; start it if it does not run yet."""
         if kind not in self._brokers:
             self._brokers[kind] = Broker(kind, self.children, self.directory / kind)
         return self._brokers[kind]
 
     @contextmanager
-    def topic(self, broker: Broker, name: str, partitions: int) -> Iterator[str]:
-        """Create a topic for the block, and delete it afterwards."""
+    def topic(self, broker: Broker, partitions: int) -> Iterator[str]:
+        """Create a new topic for the block, and delete it afterwards."""
+        name = self.new_name()
         broker.create_topic(name, partitions)
         try:
             yield name
@@ -105,73 +138,80 @@ class Environment:
             broker.delete_topic(name)
 
     def measure(self, broker: Broker | None, works: Sequence[Work]) -> Measured:
-        """Run processes together and measure them.
-
-        Args:
-            broker: to send to.
-            works: one for each process.
-
-        Raises:
-            BenchmarkError: a process failed.
-        """
-        before_counts = dict(broker.counts()) if broker else {}
-        with ProcessGroup(self.children, works) as group:
-            self._members |= set(map(str, group.pids))
-            group.wait_ready()
-            counts = dict(broker.counts()) if broker else {}
-            began = self.usage(group.pids)
-            group.go()
-            reports = group.reports()
-            used = self.usage(group.pids).since(began)
-            after = dict(broker.counts()) if broker else {}
-            memory = cpu.memory(self._broker_pids(), group.pids)
+        """Run processes together, each with its work, and measure them."""
+        before = broker.counts() if broker else {}
+        with self._group(works) as (pids, links):
+            for link in links:
+                _hear(link)
+            ready = broker.counts() if broker else {}
+            began = self.usage(pids)
+            for link in links:
+                link.send(None)
+            reports = [_hear(link) for link in links]
+            used = self.usage(pids).since(began)
+            after = broker.counts() if broker else {}
+            memory = cpu.memory(self._broker_pids(), pids)
         self.wait_quiet()
-        since = {name: after[name] - counts[name] for name in after}
-        for gauge in ("open", "producing"):
-            if gauge in after:  # the current value, not the increase since the start
-                since[gauge] = after[gauge] - before_counts[gauge]
+        # The first two are current values, the others increase.
+        since = {name: after[name] - (before if name in ("open", "producing") else ready)[name] for name in after}
         return Measured(reports, used, memory, since)
+
+    @contextmanager
+    def _group(self, works: Sequence[Work]) -> Iterator[tuple[list[int], list[Connection]]]:
+        """Run processes; yield their pids and links; end them, orderly unless something failed."""
+        pids, links = [], []
+        for number, work in enumerate(works):
+            ours, theirs = Pipe()
+            pids.append(self.children.fork(f"worker {number}", partial(_be, work, theirs)))
+            theirs.close()
+            links.append(ours)
+        self._members |= set(pids)
+        try:
+            yield pids, links
+        finally:
+            for link in links:
+                with suppress(OSError):  # it has died
+                    link.send(None)
+            for link in links:
+                link.poll(PATIENCE_S)
+                link.close()
 
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
         """Return the usage of all processes so far."""
         self.children.reap()
         return self._meter.usage(self._broker_pids(), workers)
 
-    def check_delivered(self, broker: Broker, topic: str, expected: int, acknowledged: Sequence[int | None]) -> None:
+    def check_delivered(self, broker: Broker, topic: str, expected: int, lacking: Sequence[int | None] = ()) -> None:
         """Check that the records of a turn have arrived.
 
         Args:
             broker: to look in.
             topic: of the turn.
             expected: number of records that it must have by now.
-            acknowledged: records short of its load for each producer, or None if it did not ask.
-
-        Raises:
-            VoidError: records are missing, or too many.
+            lacking: records of each producer that were not acknowledged, or None if it did not ask.
         """
-        if any(acknowledged):
-            raise VoidError(f"producers got no acknowledgement for {sum(each or 0 for each in acknowledged)} records")
+        if any(lacking):
+            raise VoidError(f"producers got no acknowledgement for {sum(each or 0 for each in lacking)} records")
         found = broker.records(topic)
         if found != expected:
             raise VoidError(f"the broker has {found} records of {expected}")
 
     def check_committed(self, broker: Broker, topic: str, expected: int) -> None:
-        """Check that `read_committed` consumers see all records of a turn.
-
-        Raises:
-            VoidError: records are missing, or too many.
-        """
+        """Check that `read_committed` consumers see all records of a turn."""
         found = broker.committed(topic, expected)
         if found != expected:
             raise VoidError(f"read_committed consumers see {found} records of {expected}")
 
     def wait_quiet(self) -> None:
-        """Wait until nothing is left of a turn.
-
-        Raises:
-            BenchmarkError: something does not exit.
-        """
-        self._until(lambda: not cpu.others(self._broker_pids()), "processes of a turn still run")
+        """Wait until nothing is left of a turn."""
+        deadline = time.monotonic() + _QUIET_S
+        self.children.reap()
+        while cpu.others(self._broker_pids()):
+            if time.monotonic() > deadline:
+                where = self.directory / "messages"
+                raise BenchmarkError(f"processes of a turn still run for {_QUIET_S:.0f} s; messages are in {where}")
+            time.sleep(0.01)
+            self.children.reap()
 
     def close(self) -> None:
         """Stop everything."""
@@ -180,17 +220,23 @@ class Environment:
         finally:
             for name in names.slab_names():
                 # Slabs of turns, and slabs that a member created and named by its pid.
-                if name.startswith(self._prefix + "-") or name.rpartition("-")[2] in self._members:
+                if name.startswith(self._prefix + "-") or name.rpartition("-")[2] in map(str, self._members):
                     unlink(name)
 
     def _broker_pids(self) -> list[int]:
         return [broker.pid for broker in self._brokers.values()]
 
-    def _until(self, condition: Callable[[], Any], otherwise: str) -> None:
-        deadline = time.monotonic() + _QUIET_S
-        self.children.reap()
-        while not condition():
-            if time.monotonic() > deadline:
-                raise BenchmarkError(f"{otherwise} for {_QUIET_S:.0f} s; messages are in {self.messages}")
-            time.sleep(0.01)
-            self.children.reap()
+
+def _hear(link: Connection) -> Any:
+    return hear(link, "a worker", PATIENCE_S)
+
+
+def _be(work: Work, link: Connection) -> int:
+    # A contestant's garbage collection must not visit, and so copy, the pages inherited from the tool.
+    gc.freeze()
+    try:
+        work(Member(link))
+    except BaseException as error:
+        link.send(BenchmarkError(f"a worker failed: {type(error).__name__}: {error}\n{traceback.format_exc()}"))
+        return 1
+    return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class BenchmarkError(Exception):
-    """A measurement failed; the message has the reason and where to look."""
+    """A measurement failed; the message has the reason and where to look. Whatever starts or measures raises it."""
 
 
 class VoidError(BenchmarkError):

@@ -1,14 +1,56 @@
-"""Runs variants: contestants take turns, round by round; collects the results."""
+"""Runs variants: contestants take turns, round by round; collects the results, and prints the progress."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from tools.benchmark.cases.base import Case, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
-from tools.benchmark.progress import Progress
 from tools.benchmark.results import Result, case_result, variant_result
+
+
+class Progress:
+    """Progress on standard error: on one line of a terminal, or one line per variant."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._done_s = self._took_s = 0.0
+        self.expected_s = 0.0
+        """Of the whole run, about."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._write(text, "\n")
+
+    def doing(self, text: str) -> None:
+        """Show the current activity until the next one."""
+        if self._live:
+            self._write(text, "")
+
+    def done(self, expected_s: float, took_s: float) -> None:
+        """Record the real duration of a step, to correct the estimate."""
+        self._done_s += expected_s
+        self._took_s += took_s
+
+    def _write(self, text: str, end: str) -> None:
+        left = ""
+        if 0 < self._done_s < self.expected_s:
+            left = f", {minutes((self.expected_s - self._done_s) * self._took_s / self._done_s)} left"
+        line = f"[{self.seconds:5.0f} s{left}] {text.rstrip()}"
+        print(f"\r{line}\033[K" if self._live else line, end=end, file=sys.stderr, flush=True)
+
+
+def minutes(seconds: float) -> str:
+    """Return a time for people, to the minute."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def run_case(
@@ -19,7 +61,6 @@ def run_case(
     keep: Callable[[Result], None],
     *,
     warm_up: bool,
-    without: Collection[str] = (),
 ) -> None:
     """Run a case.
 
@@ -30,21 +71,17 @@ def run_case(
         progress: receives messages.
         keep: called with the case's result after every variant.
         warm_up: whether a warm-up round comes first, if the variant wants it.
-        without: contestants that have no turn.
     """
     progress.say(f"case {case.number}, {case.name}: {case.title}")
     done: list[Result] = []
     for variant in variants:
-        done.append(run_variant(variant, rounds, progress, warm_up=warm_up, without=without))
+        done.append(run_variant(variant, rounds, progress, warm_up=warm_up))
         keep(case_result(case, done))
-    case.close()  # orderly; an interrupted run kills everything instead
 
 
-def run_variant(
-    variant: Variant, rounds: int, progress: Progress, *, warm_up: bool, without: Collection[str] = ()
-) -> Result:
+def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:
     """Run a variant; a turn that fails ends it, and makes its result void or missing."""
-    contestants = [name for name in variant.contestants if name not in without]
+    contestants = variant.contestants
     rounds_of = {name: variant.rounds_of(name, rounds) for name in contestants}
     most = max(rounds_of.values())
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.benchmark.cases.producers import PARTITIONS, PRODUCERS
+from tools.benchmark.cases.base import plural
+from tools.benchmark.cases.one_process import OF_SIZES
+from tools.benchmark.cases.producers import NUMBERS, PARTITIONS
 from tools.benchmark.cases.producers import variant_name as producers_variant
-from tools.benchmark.cases.sizes import SIZES
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
 from tools.benchmark.results import Result, median, variants_of
 from tools.benchmark.spark.jobs import KEPT_CONFLUENT, SPARK_SINK
@@ -55,11 +56,11 @@ def _bars(case: str, figure: str, title: str, unit: str) -> Callable[[Result], s
 def _producers(result: Result) -> str:
     found = [
         Line(
-            f"{contestant}, {partitions:,} partition{'s' * (partitions > 1)}",
+            f"{contestant}, {plural(partitions, 'partition')}",
             _points(
                 result,
                 "producers",
-                {str(number): producers_variant(number, partitions) for number in PRODUCERS},
+                {str(number): producers_variant(number, partitions) for number in NUMBERS},
                 contestant,
                 "records_per_s",
             ),
@@ -73,7 +74,7 @@ def _producers(result: Result) -> str:
 
 
 def _sizes(result: Result) -> str:
-    variants = {text: f"size-{size}" for text, size in SIZES.items()}
+    variants = {text: f"size-{size}" for text, size in OF_SIZES.items()}
     found = [
         Line(contestant, _points(result, "sizes", variants, contestant, "mb_per_core_s"), colour, dashed)
         for contestant, colour, dashed in (

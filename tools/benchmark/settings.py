@@ -42,6 +42,12 @@ def by_kafkas_names(settings: Settings) -> dict[str, Any]:
     }
 
 
+def difference(settings: Settings) -> dict[str, Any]:
+    """Return the settings that differ from their defaults, by Kafka's names."""
+    default = by_kafkas_names(Settings())
+    return {name: value for name, value in by_kafkas_names(settings).items() if value != default[name]}
+
+
 def for_shmaccum(settings: Settings, name: str) -> dict[str, Any]:
     """Return the settings by shmaccum's names, with a slab of this name."""
     return by_kafkas_names(settings) | {"shmaccum.name": name, "sender.idle.ms": SENDER_IDLE_MS}
@@ -53,14 +59,10 @@ def for_confluent(settings: Settings) -> dict[str, Any]:
     Its bounds on *numbers* of records are lifted, because the others have none; keys are hashed with murmur2, as in all
     others.
     """
-    return {
-        "acks": settings.acks,
-        "linger.ms": settings.linger_ms,
-        "batch.size": settings.batch_size,
+    shared = by_kafkas_names(settings)
+    del shared["buffer.memory"], shared["max.request.size"]
+    return shared | {
         "batch.num.messages": 1_000_000,
-        "compression.type": settings.compression,
-        "enable.idempotence": settings.idempotence,
-        "max.in.flight.requests.per.connection": settings.in_flight,
         "queue.buffering.max.kbytes": settings.buffer_memory // 1024,
         "queue.buffering.max.messages": 0,
         "message.max.bytes": settings.max_request_size,
@@ -71,30 +73,13 @@ def for_confluent(settings: Settings) -> dict[str, Any]:
 
 def for_kafka_python(settings: Settings) -> dict[str, Any]:
     """Return the settings by kafka-python's names."""
-    return {
-        "acks": settings.acks,
-        "linger_ms": settings.linger_ms,
-        "batch_size": settings.batch_size,
-        "compression_type": None if settings.compression == "none" else settings.compression,
-        "enable_idempotence": settings.idempotence,
-        "max_in_flight_requests_per_connection": settings.in_flight,
-        "max_request_size": settings.max_request_size,
-    }
+    named = {name.replace(".", "_"): value for name, value in by_kafkas_names(settings).items()}
+    del named["buffer_memory"]
+    return named | {"compression_type": None if settings.compression == "none" else settings.compression}
 
 
 def for_aiokafka(settings: Settings) -> dict[str, Any]:
     """Return the settings by aiokafka's names; it has one request in flight per broker and no setting for that."""
-    return {
-        "acks": settings.acks,
-        "linger_ms": settings.linger_ms,
-        "max_batch_size": settings.batch_size,
-        "compression_type": None if settings.compression == "none" else settings.compression,
-        "enable_idempotence": settings.idempotence,
-        "max_request_size": settings.max_request_size,
-    }
-
-
-def difference(settings: Settings) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, by Kafka's names."""
-    default = by_kafkas_names(Settings())
-    return {name: value for name, value in by_kafkas_names(settings).items() if value != default[name]}
+    named = for_kafka_python(settings)
+    del named["max_in_flight_requests_per_connection"]
+    return named | {"max_batch_size": named.pop("batch_size")}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 Figures = Mapping[str, float]
 """The figures of one turn of a contestant, by name."""
@@ -19,17 +20,8 @@ class Spread(NamedTuple):
 
 
 def quantile(figures: Sequence[float], share: float) -> float:
-    """Return the figure below which a share of them lies, with linear interpolation.
-
-    Raises:
-        ValueError: there are no figures.
-    """
-    if not figures:
-        raise ValueError("there is no quantile of no figures")
-    ordered = sorted(figures)
-    place = share * (len(ordered) - 1)
-    below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return below + (above - below) * (place - math.floor(place))
+    """Return the figure below which a share of them lies, with linear interpolation."""
+    return float(np.quantile(figures, share))
 
 
 def spread(figures: Sequence[float]) -> Spread:

@@ -21,14 +21,12 @@ from tools import sanitized
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
 from tools.fuzz.decoders import LogTarget, RecordsTarget, SettingsTarget
-from tools.fuzz.flips import FlipsTarget
 from tools.fuzz.responses import ResponsesTarget
-from tools.fuzz.slab import SlabTarget, SweepTarget, Table, regions
+from tools.fuzz.slab import SlabTarget, SweepTarget, Table
 
 TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "slab": SlabTarget,
     "sweep": SweepTarget,
-    "flips": FlipsTarget,
     "records": RecordsTarget,
     "columns": ColumnsTarget,
     "log": LogTarget,
@@ -41,7 +39,6 @@ Damage on purpose. For each target: the corpus is tried first, then random input
   slab       a slab with words overwritten, and operations on it
   sweep      every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
              prints a table of the results; without --seconds it tries all of them, which takes a while
-  flips      bits of queued batches that change in a slab with shmaccum.checksum=append
   records    logs of message formats 0, 1 and 2, compressed or not, and batches in slots
   columns    Arrow batches whose buffers do not match their description
   log        directories of segments, as senders recover them and `shmaccum dump` prints them
@@ -63,7 +60,6 @@ examples:
   python -m tools.fuzz slab --seconds 600
   python -m tools.fuzz sweep                    # all of it
   python -m tools.fuzz sweep --seconds 600      # a sample of it
-  python -m tools.fuzz sweep --region lane      # the words of one table
   python -m tools.fuzz records --seed 7 --corpus /tmp/found
 """
 
@@ -82,8 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("targets", metavar="TARGET", nargs="*", help="all of them, if none is named")
     add("--seconds", type=float, help=f"in all; {_SECONDS:.0f} by default")
     add("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the inputs; else random")
-    add("--jobs", metavar="N", type=int, default=3 * (os.cpu_count() or 1), help="of the sweep, which mostly waits")
-    add("--region", metavar="NAME", help="of the sweep: only the words of this table of the slab")
     add("--corpus", metavar="DIR", type=Path, default=CORPUS, help="default: tests/fuzz_corpus")
     add("--sanitize", action="store_true", help="over a core with AddressSanitizer and UBSan")
     args = parser.parse_args(argv)
@@ -91,8 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"there is no target {name!r}; there are: {', '.join(TARGETS)}")
     if args.seconds is not None and not 0 < args.seconds < 1e9:
         parser.error(f"--seconds: {args.seconds} is not a number of seconds above 0")
-    if not 0 < args.jobs < 1000:
-        parser.error(f"--jobs: {args.jobs} is not a number of processes")
     if args.sanitize:
         return sanitized.run(["-m", "tools.fuzz", *(each for each in argv if each != "--sanitize")])
     logging.disable(logging.CRITICAL)  # what is wrong with inputs is no news here
@@ -129,23 +121,16 @@ def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
 
 
 def _sweep(args: argparse.Namespace) -> bool:
-    """Overwrite every word by every value, or as many as there is time for; return whether anything failed.
-
-    Raises:
-        SystemExit: the slab has no such region.
-    """
+    """Overwrite every word by every value, or as many as there is time for; return whether anything failed."""
     deadline = float("inf") if args.seconds is None else time.monotonic() + args.seconds
     tried = 0
     with SweepTarget() as target:
-        names = list(regions(target.geometry))
-        if args.region not in (None, *names):
-            raise SystemExit(f"there is no region {args.region!r}; there are: {', '.join(names)}")
-        plans, table = list(target.plans(args.region)), Table(target.geometry)
+        plans, table = list(target.plans()), Table()
         failures = _Failures(args.corpus, "sweep", target.suffix)
     if args.seconds is not None:
         random.Random(f"sweep {args.seed}").shuffle(plans)
     shares = [plans[start : start + _SHARE] for start in range(0, len(plans), _SHARE)]
-    with ProcessPoolExecutor(args.jobs) as pool:
+    with ProcessPoolExecutor(3 * (os.cpu_count() or 1)) as pool:  # they mostly wait
         for attempt in itertools.chain.from_iterable(pool.map(partial(_try_share, deadline), shares)):
             tried += 1
             table.note(attempt)

@@ -264,24 +264,16 @@ class SweepTarget(SlabTarget):
 
     _limit_s = 60.0
 
-    @property
-    def geometry(self) -> Geometry:
-        """The layout of the slabs."""
-        return self._image.geometry
-
-    def plans(self, region: str | None = None) -> Iterator[bytes]:
-        """Yield all plans, or those of one region, in the order of the words."""
+    def plans(self) -> Iterator[bytes]:
+        """Yield all plans, in the order of the words."""
         for where in words_of(self._image.geometry, self._image.memory):
-            if region not in (None, where[0]):
-                continue
             for value in VALUES:
                 for scene in SCENES:
                     yield json.dumps([*where, value, scene]).encode()
 
     def make(self, rng: random.Random) -> bytes:
         """Return one of them."""
-        where = rng.choice(list(words_of(self._image.geometry, self._image.memory)))
-        return json.dumps([*where, rng.choice(list(VALUES)), rng.choice(list(SCENES))]).encode()
+        return rng.choice(list(self.plans()))
 
     def _follow(self, plan: Any) -> str:
         name, entry, word, value, scene = plan
@@ -351,34 +343,22 @@ def _one_of_each(region: Region, words: memoryview) -> Iterable[int]:
 
 
 class Table:
-    """The results for each word: one line for all similar words of a table."""
+    """The results for each word: one line for all similar words of a table, and one for those without a name."""
 
-    def __init__(self, geometry: Geometry) -> None:
-        self._names = {
-            name: {number: word for word, number in region.names.items()} for name, region in regions(geometry).items()
-        }
-        self._outcomes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    def __init__(self) -> None:
+        self._outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def note(self, attempt: Attempt) -> None:
         """Count an input's result."""
         region, _, word, _, _ = json.loads(attempt.data)
-        if isinstance(word, int):  # it belongs to the one before it that has a name
-            names = self._names[region]
-            word = next((f"{names[each]}.." for each in range(word, -1, -1) if each in names), "")
         outcome = attempt.outcome
         if not attempt.wrong and outcome not in (WENT_ON, THE_SAME, REMOVED):
             outcome = "damage" if "SlabDamagedError" in outcome else "another error"
-        self._outcomes[region, word][outcome] += 1
+        self._outcomes[f"{region} {word if isinstance(word, str) else '..'}"][outcome] += 1
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines to print."""
-
-        def place_of(item: tuple[tuple[str, str], object]) -> tuple[int, int]:
-            (region, word), _ = item
-            numbers = {name: number for number, name in self._names[region].items()}
-            return list(self._names).index(region), numbers.get(word.removesuffix(".."), 0)
-
+        """Yield the lines to print, in the order of the words that were tried."""
         columns = (WENT_ON, "damage", "another error", THE_SAME, REMOVED, "failed", "killed", "hung")
         yield f"{'word':32}" + "".join(f"{column:>15}" for column in columns)
-        for (region, word), outcomes in sorted(self._outcomes.items(), key=place_of):
-            yield f"{f'{region} {word}':32}" + "".join(f"{outcomes[column] or '':>15}" for column in columns)
+        for word, outcomes in self._outcomes.items():
+            yield f"{word:32}" + "".join(f"{outcomes[column] or '':>15}" for column in columns)

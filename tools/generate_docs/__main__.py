@@ -19,8 +19,7 @@ from shmaccum.config.configdef import Scope, Setting
 from tools.generate_docs.layout import slab_layout
 from tools.generate_docs.status import status
 from tools.generate_docs.stub import stub
-from tools.monitoring.alerts import rules, runbook
-from tools.monitoring.dashboard import dashboard
+from tools.monitoring.files import runbook
 from tools.monitoring.metrics import metrics
 from tools.step.report import as_table
 
@@ -146,9 +145,7 @@ DOCUMENTS: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": configuration,
     "docs/crash-points.md": crash_points,
     "docs/monitoring/alerts.md": runbook,
-    "docs/monitoring/grafana-dashboard.json": dashboard,
     "docs/monitoring/metrics.md": metrics,
-    "docs/monitoring/shmaccum-alerts.yml": rules,
     "docs/slab-layout.md": slab_layout,
     "docs/status.md": status,
     "shmaccum/_core.pyi": stub,

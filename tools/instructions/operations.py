@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -57,38 +58,16 @@ def _producer(**changes: object) -> Iterator[Producer]:
         yield producer
 
 
-def send() -> Calls:
-    """Send a record without a key, into an open batch."""
-    with _producer() as producer:
-        while True:
-            yield partial(producer.send, TOPIC, VALUE)
+def _sending(call: Callable[[Producer, int], Callable[[], object]], **changes: object) -> Calls:
+    """Send a record into an open batch, again and again; ``call`` prepares it, given its number."""
+    with _producer(**changes) as producer:
+        for number in itertools.count(1):
+            yield call(producer, number)
 
 
-def send_keyed() -> Calls:
-    """Send a record with a key, into the open batch of its partition."""
-    with _producer() as producer:
-        number = 0
-        while True:
-            number += 1
-            yield partial(producer.send, TOPIC, VALUE, b"%06d" % number)
-
-
-def send_text() -> Calls:
-    """Send text with a key and two headers, into the open batch of its partition."""
-    value = VALUE.decode()
+def _send_text(producer: Producer, number: int) -> Callable[[], object]:
     headers: dict[str, bytes | str | None] = {"trace": b"0123456789abcdef", "kind": "text"}
-    with _producer() as producer:
-        number = 0
-        while True:
-            number += 1
-            yield partial(producer.send, TOPIC, value, f"{number:06}", headers)
-
-
-def send_serialized() -> Calls:
-    """Send what a serializer that does nothing returns, into an open batch."""
-    with _producer(value_serializer=bytes) as producer:
-        while True:
-            yield partial(producer.send, TOPIC, VALUE)
+    return partial(producer.send, TOPIC, VALUE.decode(), f"{number:06}", headers)
 
 
 def send_first() -> Calls:
@@ -206,10 +185,13 @@ def sender_passes() -> Calls:
 
 
 OPERATIONS: Final[dict[str, Callable[[], Calls]]] = {
-    "send": send,
-    "send, keyed": send_keyed,
-    "send, text, two headers": send_text,
-    "send, serializer": send_serialized,
+    "send": lambda: _sending(lambda producer, _: partial(producer.send, TOPIC, VALUE)),
+    "send, keyed": lambda: _sending(lambda producer, number: partial(producer.send, TOPIC, VALUE, b"%06d" % number)),
+    "send, text, two headers": lambda: _sending(_send_text),
+    # What a serializer that does nothing returns.
+    "send, serializer": lambda: _sending(
+        lambda producer, _: partial(producer.send, TOPIC, VALUE), value_serializer=bytes
+    ),
     "send, asyncio": send_async,
     "send, new batch": send_first,
     "send_batch, 100 rows": send_batch,

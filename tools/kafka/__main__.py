@@ -1,41 +1,30 @@
 """``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status | fetch``.
 
 Starts a real Apache Kafka on free ports of this machine, to try things out; it runs until it is stopped, and
-its data is removed then. Needs Python, Java and Maven, and nothing of this project's environment.
+its data is removed then. Needs Python, Java and Maven, and nothing of this project's environment. There is one cluster
+per project, detached, known by a file that says what runs where.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import sys
+from pathlib import Path
+from typing import Any
 
-from tools.kafka import local
-from tools.kafka.cluster import ensure_kafka
+from tools.kafka.cluster import KafkaCluster, ensure_kafka
 from tools.kafka.errors import KafkaToolError
-from tools.kafka.jars import VERSION, jar_directory
+from tools.kafka.jars import HOME, VERSION, jar_directory
+from tools.kafka.running import Running
+from tools.kafka.settings import MECHANISMS, USERS
+from tools.kafka.tls import Certificates, make_certificates
+
+DIRECTORY = HOME / "run"
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
-    try:
-        match arguments.command:
-            case "start":
-                return _start(arguments)
-            case "stop":
-                print("stopped" if local.stop() else "nothing is running")
-                return 0
-            case "status":
-                return _status()
-            case _:
-                ensure_kafka()
-                print(f"Apache Kafka {VERSION} is in {jar_directory()}")
-                return 0
-    except KafkaToolError as error:
-        print(error, file=sys.stderr)
-        return 1
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m tools.kafka", description="A local Apache Kafka, to try things.")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("start", help="start a cluster, and fetch Apache Kafka first if need be")
@@ -45,32 +34,107 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("stop", help="stop it, and remove its data")
     commands.add_parser("status", help="show what runs, and how to use it; the exit status is 1 if not all of it runs")
     commands.add_parser("fetch", help="only fetch Apache Kafka")
-    return parser
-
-
-def _start(arguments: argparse.Namespace) -> int:
-    cluster = local.start(arguments.nodes, arguments.sasl, arguments.tls)
-    print(f"Apache Kafka {VERSION} is running; its clients' settings:")
-    _print_usage(cluster)
+    arguments = parser.parse_args()
+    try:
+        match arguments.command:
+            case "start":
+                _start(arguments.nodes, arguments.sasl, arguments.tls)
+            case "stop":
+                _stop()
+            case "status":
+                return _status()
+            case _:
+                ensure_kafka()
+                print(f"Apache Kafka {VERSION} is in {jar_directory()}")
+    except KafkaToolError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 
+def _start(nodes: int, sasl: bool, tls: bool) -> None:
+    """Start a cluster that outlives this process, and creates a topic on the first write to it."""
+    before = _started()
+    if before and any(broker.is_alive() for broker in _brokers(before).values()):
+        raise KafkaToolError(f"a cluster is running, at {before['bootstrap_servers']}: stop it first")
+    ensure_kafka()
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    certificates = make_certificates(DIRECTORY / "tls") if tls else None
+    overrides = {"auto.create.topics.enable": "true"}
+    cluster = KafkaCluster(DIRECTORY, nodes, sasl=sasl, certificates=certificates, overrides=overrides, detached=True)
+    cluster.start()
+    started = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "usage": _usage(cluster, sasl, certificates),
+        "nodes": {str(id): node.running for id, node in cluster.nodes.items()},
+    }
+    made = DIRECTORY / "cluster.json.new"
+    made.write_text(json.dumps(started, indent=2))
+    made.rename(DIRECTORY / "cluster.json")
+    print(f"Apache Kafka {VERSION} is running; its clients' settings:")
+    _print_usage(started)
+
+
+def _stop() -> None:
+    """Stop the cluster, and remove all that it kept."""
+    started = _started()
+    for broker in _brokers(started).values():
+        broker.kill()
+    if started:
+        shutil.rmtree(DIRECTORY)
+    print("stopped" if started else "nothing is running")
+
+
 def _status() -> int:
-    cluster = local.started()
-    if cluster is None:
+    started = _started()
+    if not started:
         print("nothing is running")
         return 1
-    alive = {id: broker.is_alive() for id, broker in cluster.running().items()}
-    for id, broker in cluster.running().items():
-        print(f"node {id}: {f'running, process {broker.pid}' if alive[id] else 'not running'}")
-    _print_usage(cluster)
-    return 0 if all(alive.values()) else 1
+    brokers = _brokers(started)
+    for id, broker in brokers.items():
+        print(f"node {id}: {f'running, process {broker.pid}' if broker.is_alive() else 'not running'}")
+    _print_usage(started)
+    return 0 if all(broker.is_alive() for broker in brokers.values()) else 1
 
 
-def _print_usage(cluster: local.LocalCluster) -> None:
-    for line in cluster.usage:
+def _started() -> dict[str, Any]:
+    """Return the cluster that was started last and not stopped since; empty if there is none."""
+    file = Path(DIRECTORY, "cluster.json")
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def _brokers(started: dict[str, Any]) -> dict[str, Running]:
+    """Return the brokers' processes, dead or alive, by node id."""
+    return {id: Running(*process) for id, process in started.get("nodes", {}).items()}
+
+
+def _print_usage(started: dict[str, Any]) -> None:
+    for line in started["usage"]:
         print(f"    {line}")
     print("python3 -m tools.kafka stop stops it, and removes its data")
+
+
+def _usage(cluster: KafkaCluster, sasl: bool, certificates: Certificates | None) -> list[str]:
+    """Return the settings of a client, by Kafka's names, as the lines of a properties file."""
+    lines = [f"bootstrap.servers={cluster.bootstrap_servers}", f"security.protocol={cluster.security_protocol}"]
+    if sasl:
+        user, password = next(iter(USERS.items()))
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        lines += [
+            f"# users (all may do everything until there is a rule): {', '.join(map('/'.join, USERS.items()))}",
+            f"# mechanisms: {', '.join(MECHANISMS)}",
+            f"sasl.mechanism={MECHANISMS[0]}",
+            f'sasl.jaas.config={module} required username="{user}" password="{password}";',
+        ]
+    if certificates is not None:
+        lines += [
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={certificates.ca}",
+            "# a client may show a certificate:",
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={certificates.client.pem}",
+        ]
+    return lines
 
 
 if __name__ == "__main__":

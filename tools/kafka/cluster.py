@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from tools.kafka.jars import ensure_jars, jar_directory
 from tools.kafka.node import CHECKPOINT, Node
-from tools.kafka.ports import free_port
-from tools.kafka.settings import Ports, broker_settings, format_arguments, security_protocol
+from tools.kafka.settings import broker_settings, format_arguments, security_protocol
 from tools.kafka.tls import Certificates
 
 if TYPE_CHECKING:
@@ -21,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def ensure_kafka() -> None:
-    """Fetch Apache Kafka if it is missing.
-
-    Raises:
-        KafkaMissingError: it is not available on this machine; the text has the reason and what to do.
-    """
+    """Fetch Apache Kafka if it is missing."""
     ensure_jars(_train)
 
 
@@ -61,9 +56,7 @@ class KafkaCluster:
             jvm_options: of the brokers, such as `jvm.FOR_LOAD`; if None, those with which they start fastest.
             detached: the brokers outlive this process; else they die with it, whatever its end.
         """
-        self.nodes = {
-            id: Node(id, free_port, directory / f"node-{id}", jvm_options, detached) for id in range(1, nodes + 1)
-        }
+        self.nodes = {id: Node(id, directory / f"node-{id}", jvm_options, detached) for id in range(1, nodes + 1)}
         self.security_protocol = security_protocol(sasl, certificates is not None)
         self._sasl = sasl
         self._certificates = certificates
@@ -88,18 +81,9 @@ class KafkaCluster:
         return Admin(self.internal_servers)
 
     def start(self) -> None:
-        """Format the brokers' directories, start them all, and wait until all serve.
-
-        Raises:
-            KafkaToolError: one does not; then none keeps running.
-        """
-        ports = {
-            id: Ports(node.port, node.internal_port, node.controller_port, node.advertised_port)
-            for id, node in self.nodes.items()
-        }
-        for id, node in self.nodes.items():
-            settings = broker_settings(id, ports, node.data, self._sasl, self._certificates, self._overrides)
-            node.configure(settings)
+        """Format the brokers' directories, start them all, and wait until all serve."""
+        for node in self.nodes.values():
+            node.configure(broker_settings(node, self.nodes, self._sasl, self._certificates, self._overrides))
         try:
             self._format()
             for node in self.nodes.values():
@@ -133,9 +117,8 @@ class KafkaCluster:
         kept = jar_directory() / f"bootstrap-{zlib.crc32(' '.join(arguments).encode()):08x}.checkpoint"
         if not kept.exists():
             with tempfile.TemporaryDirectory(dir=kept.parent, prefix="format-") as scratch:
-                model = Node(1, free_port, Path(scratch), jvm_options=None, detached=False)
-                ports = {1: Ports(model.port, model.internal_port, model.controller_port, model.advertised_port)}
-                model.configure(broker_settings(1, ports, model.data, self._sasl, None, {}))
+                model = Node(1, Path(scratch), jvm_options=None, detached=False)
+                model.configure(broker_settings(model, {1: model}, self._sasl, None, {}))
                 model.format(arguments)
                 (model.data / CHECKPOINT).rename(kept)
         for node in self.nodes.values():

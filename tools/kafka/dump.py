@@ -43,11 +43,7 @@ def segments(data: Path, topic: str, partition: int = 0) -> list[Path]:
 
 
 def dump_text(*files: Path) -> str:
-    """Return what Kafka's DumpLogSegments prints of segment files, records included.
-
-    Raises:
-        KafkaToolError: the tool failed; holds what it says.
-    """
+    """Return what Kafka's DumpLogSegments prints of segment files, records included."""
     names = ",".join(str(file) for file in files)
     command = java_command("org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--files", names)
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
@@ -57,11 +53,7 @@ def dump_text(*files: Path) -> str:
 
 
 def dump_batches(data: Path, topic: str, partition: int = 0) -> list[DumpedBatch]:
-    """Return the batches of a partition in a broker's data directory (`Node.data`), in the order of the log.
-
-    Raises:
-        KafkaToolError: there is no such partition, or the tool failed.
-    """
+    """Return the batches of a partition in a broker's data directory (`Node.data`), in the order of the log."""
     files = segments(data, topic, partition)
     if not files:
         raise KafkaToolError(f"partition {topic}-{partition} has no segment in {data}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class KafkaToolError(Exception):
-    """The local cluster failed; the message has what, why and where to look."""
+    """The local cluster failed; the message has what, why and where to look. All of this package raises it."""
 
 
 class KafkaMissingError(KafkaToolError):

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -27,39 +27,23 @@ HOME: Final = Path(__file__).resolve().parents[2] / ".kafka"
 INSTALL_MAVEN: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "maven")
 
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-# The tools ask for all of Kafka Connect, which the one tool that is used here (the dump of segments) does not need.
-_POM: Final = f"""\
+_POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>shmaccum</groupId>
-  <artifactId>kafka-broker</artifactId>
+  <artifactId>tools</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka-tools</artifactId>
-      <version>{VERSION}</version>
-      <exclusions>
-        <exclusion>
-          <groupId>*</groupId>
-          <artifactId>*</artifactId>
-        </exclusion>
-      </exclusions>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId>
-      <artifactId>slf4j-simple</artifactId>
-      <version>1.7.36</version>
-    </dependency>
-  </dependencies>
+  {more}
+  <dependencies>{dependencies}</dependencies>
 </project>
 """
+_JARS: Final = {
+    f"org.apache.kafka:kafka_2.13:{VERSION}": "",
+    # The tools ask for all of Kafka Connect, which the one that is used here (the dump of segments) does not need.
+    f"org.apache.kafka:kafka-tools:{VERSION}": "*",
+    "org.slf4j:slf4j-simple:1.7.36": "",
+}
 
 
 def jar_directory() -> Path:
@@ -85,9 +69,6 @@ def ensure_jars(train: Callable[[Path], None]) -> None:
 
     Args:
         train: runs a broker such that the JVM leaves an archive of its classes at the path given.
-
-    Raises:
-        KafkaMissingError: Java or Maven is missing, or Maven cannot get the jars; says what to do.
     """
     wrong = java.missing_java("Apache Kafka")
     if wrong:
@@ -110,22 +91,37 @@ def _fetch() -> None:
     if wrong:
         raise KafkaMissingError(wrong)
     with tempfile.TemporaryDirectory(dir=HOME, prefix="fetch-") as scratch:
-        pom, jars = Path(scratch, "pom.xml"), Path(scratch, "jars")
-        pom.write_text(_POM)
-        command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), _COPY, "-DincludeScope=runtime"]
-        done = subprocess.run(
-            [*command, f"-DoutputDirectory={jars}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
+        if complaint := copy_dependencies(_JARS, Path(scratch, "jars")):
             raise KafkaMissingError(
-                f"Maven could not get Apache Kafka {VERSION} (status {done.returncode}); is there a way to its "
-                f"repository? It says: {(done.stdout + done.stderr).strip()[:1000]}"
+                f"Maven could not get Apache Kafka {VERSION}; is there a way to its repository? It says: {complaint}"
             )
-        jars.rename(jar_directory())
+        Path(scratch, "jars").rename(jar_directory())
+
+
+def copy_dependencies(artifacts: Mapping[str, str], to: Path, more: str = "") -> str:
+    """Let Maven copy artifacts and what they need into a new directory; return its complaint, or an empty text.
+
+    Args:
+        artifacts: ``GROUP:ID:VERSION`` -> the group of what it needs that is left out.
+        to: the directory, beside which the POM is written.
+        more: of the POM.
+    """
+    dependencies = ""
+    for artifact, left_out in artifacts.items():
+        group, name, version = artifact.split(":")
+        dependencies += (
+            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        )
+        if left_out:
+            excluded = f"<exclusion><groupId>{left_out}</groupId><artifactId>*</artifactId></exclusion>"
+            dependencies += f"<exclusions>{excluded}</exclusions>"
+        dependencies += "</dependency>"
+    pom = to.with_name("pom.xml")
+    pom.write_text(_POM.format(more=more, dependencies=dependencies))
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), _COPY, "-DincludeScope=runtime"]
+    command.append(f"-DoutputDirectory={to}")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip()[:1000] or f"status {done.returncode}" if done.returncode else ""
 
 
 @contextmanager

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from tools.kafka import keeper
 from tools.kafka.errors import KafkaToolError
 from tools.kafka.jvm import java_command
+from tools.kafka.ports import free_port
 from tools.kafka.running import Running
 from tools.kafka.settings import CLUSTER_ID
 
@@ -39,18 +40,10 @@ class Node:
         log_file: the broker's messages.
     """
 
-    def __init__(
-        self,
-        id: int,
-        ports: Callable[[], int],
-        directory: Path,
-        jvm_options: Sequence[str] | None,
-        detached: bool,
-    ) -> None:
+    def __init__(self, id: int, directory: Path, jvm_options: Sequence[str] | None, detached: bool) -> None:
         self.id = id
-        self.port = self.advertised_port = ports()
-        self.internal_port = ports()
-        self.controller_port = ports()
+        self.port = self.advertised_port = free_port()
+        self.internal_port, self.controller_port = free_port(), free_port()
         self.directory = directory
         self.data = directory / "data"
         self.log_file = directory / "broker.log"
@@ -71,11 +64,7 @@ class Node:
         self.settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def format(self, arguments: Sequence[str]) -> None:
-        """Format the node's directory with Kafka's storage tool.
-
-        Raises:
-            KafkaToolError: it cannot; holds what it says.
-        """
+        """Format the node's directory with Kafka's storage tool."""
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(self.settings_file))
         done = subprocess.run(
             java_command(*tool, *arguments),
@@ -122,11 +111,7 @@ class Node:
         self.running = Running.process(pid)
 
     def wait_started(self) -> None:
-        """Wait until the broker serves.
-
-        Raises:
-            KafkaToolError: it ended, or does not get there; holds what it says.
-        """
+        """Wait until the broker serves."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while _STARTED not in self._says():
             if not self.is_running() or time.monotonic() > deadline:

@@ -8,11 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tools.kafka.tls import Certificates
+
+if TYPE_CHECKING:
+    from tools.kafka.node import Node
 
 USERS: Final = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 """Names and passwords of a cluster with SASL, in PLAIN and SCRAM alike; ``admin`` is a super user."""
@@ -25,30 +26,14 @@ CLUSTER_ID: Final = "c2htYWNjdW0tdGVzdHMtMQ"
 _MODULES: Final = "org.apache.kafka.common.security"
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The ports of one node on loopback, and the one advertised to clients."""
-
-    client: int
-    internal: int
-    controller: int
-    advertised: int
-
-
 def security_protocol(sasl: bool, tls: bool) -> str:
     """Return Kafka's name of what clients must speak."""
-    return {
-        (False, False): "PLAINTEXT",
-        (False, True): "SSL",
-        (True, False): "SASL_PLAINTEXT",
-        (True, True): "SASL_SSL",
-    }[sasl, tls]
+    return f"SASL_{'SSL' if tls else 'PLAINTEXT'}" if sasl else "SSL" if tls else "PLAINTEXT"
 
 
 def broker_settings(
-    node: int,
-    cluster: Mapping[int, Ports],
-    data: Path,
+    node: Node,
+    cluster: Mapping[int, Node],
     sasl: bool,
     certificates: Certificates | None,
     overrides: Mapping[str, object],
@@ -56,15 +41,14 @@ def broker_settings(
     """Return the settings of one node.
 
     Args:
-        node: its id.
-        cluster: the ports of all nodes, by id.
-        data: where it keeps its data.
+        node: with its ports and its place for data.
+        cluster: all nodes, by id.
         sasl: whether clients must authenticate, and access-control lists count.
         certificates: makes clients speak TLS; they may show a certificate, or not.
         overrides: settings that win over all others.
     """
-    settings: dict[str, object] = {"process.roles": "broker,controller", "node.id": node, "log.dirs": data}
-    settings |= _listeners(cluster[node], cluster, security_protocol(sasl, certificates is not None))
+    settings: dict[str, object] = {"process.roles": "broker,controller", "node.id": node.id, "log.dirs": node.data}
+    settings |= _listeners(node, cluster, security_protocol(sasl, certificates is not None))
     settings |= _small_and_quick(len(cluster))
     if sasl:
         settings |= _sasl()
@@ -86,15 +70,15 @@ def format_arguments(sasl: bool, features: Mapping[str, int]) -> Sequence[str]:
     ]
 
 
-def _listeners(ports: Ports, cluster: Mapping[int, Ports], protocol: str) -> dict[str, object]:
-    internal = f"INTERNAL://127.0.0.1:{ports.internal}"
+def _listeners(node: Node, cluster: Mapping[int, Node], protocol: str) -> dict[str, object]:
+    internal = f"INTERNAL://127.0.0.1:{node.internal_port}"
     return {
-        "listeners": f"CLIENT://127.0.0.1:{ports.client},{internal},CONTROLLER://127.0.0.1:{ports.controller}",
-        "advertised.listeners": f"CLIENT://127.0.0.1:{ports.advertised},{internal}",
+        "listeners": f"CLIENT://127.0.0.1:{node.port},{internal},CONTROLLER://127.0.0.1:{node.controller_port}",
+        "advertised.listeners": f"CLIENT://127.0.0.1:{node.advertised_port},{internal}",
         "listener.security.protocol.map": f"CLIENT:{protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": ",".join(f"{id}@127.0.0.1:{each.controller}" for id, each in cluster.items()),
+        "controller.quorum.voters": ",".join(f"{id}@127.0.0.1:{each.controller_port}" for id, each in cluster.items()),
     }
 
 

@@ -69,12 +69,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Make a new authority and its identities in a directory, which is made too.
-
-    Raises:
-        KafkaMissingError: there is no openssl.
-        KafkaToolError: openssl failed; the text has its message.
-    """
+    """Make a new authority and its identities in a directory, which is made too."""
     if shutil.which("openssl") is None:
         raise KafkaMissingError(
             "openssl makes the certificates, but there is none; install it: apt-get install openssl"

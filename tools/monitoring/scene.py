@@ -1,18 +1,13 @@
-"""A host under observation: Apache Kafka, two producers, exporter and Prometheus; then trouble of several kinds.
-
-``shmaccum top`` looks on, and its screens are drawn as SVG, as a terminal of 100 by 24 shows them.
-"""
+"""A host under observation: Apache Kafka, two producers, exporter and Prometheus; then trouble of several kinds."""
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,14 +16,8 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-
 from shmaccum import Producer
-from shmaccum.cli.top.history import History
-from shmaccum.cli.top.screen import Choices, draw
-from shmaccum.cli.top.tables import TABS
-from shmaccum.errors import KafkaError, SlabError
-from shmaccum.observe.report import report
+from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look
 from tools.kafka import KafkaCluster
 from tools.monitoring.prometheus import Prometheus, running
@@ -39,10 +28,6 @@ _LARGEST: Final = 20_000
 """Bytes of a batch that the broker takes."""
 _QUOTA: Final = 100_000
 _START_S: Final = 30.0
-_WIDTH: Final = 100
-_HEIGHT: Final = 24
-_FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""Left out: a browser that shows the picture would fetch the font from another host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +35,13 @@ class Scene:
     """What happened, and the Prometheus that saw it, which still runs. Times are seconds since 1970.
 
     Attributes:
-        events: when, and what was done to the host, in order.
         exporter: where its metrics are.
-        screens: name -> ``shmaccum top`` at some moment, as SVG.
     """
 
     prometheus: Prometheus
     begin: float
     end: float
-    events: tuple[tuple[float, str], ...]
     exporter: str
-    screens: dict[str, str]
 
 
 @contextmanager
@@ -87,25 +68,21 @@ def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
         target = cleanup.enter_context(_exporter(slab))
         prometheus = cleanup.enter_context(running(directory / "prometheus", target, rules))
         cleanup.enter_context(_producers(settings))
-        top = cleanup.enter_context(_watched(slab))
-        begin, events = time.time(), []
+        begin = time.time()
         node = cluster.nodes[1]
 
-        def step(what: str, do: Callable[[], object], seconds: float, at_least: float = 0.0) -> None:
-            events.append((time.time(), what))
+        def step(do: Callable[[], object], seconds: float, at_least: float = 0.0) -> None:
             do()
             time.sleep(max(seconds * pace, at_least))
 
         time.sleep(12 * pace)
-        screens = {"top-healthy": _screen(top, "latencies", slab)}
-        step("broker killed", node.kill, 10, at_least=5)
-        screens["top-broker-killed"] = _screen(top, "partitions", slab)
-        step("broker started", node.start, 10)
-        step("sender stopped", lambda: _signal_sender(slab, signal.SIGSTOP), 6, at_least=6)
-        step("sender runs", lambda: _signal_sender(slab, signal.SIGCONT), 6)
-        step("quota", lambda: cluster.admin.throttle(_QUOTA), 8)
-        step("no quota", lambda: cluster.admin.throttle(None), 4)
-        yield Scene(prometheus, begin, time.time(), tuple(events), f"http://{target}/metrics", screens)
+        step(node.kill, 10, at_least=5)
+        step(node.start, 10)
+        step(lambda: _signal_sender(slab, signal.SIGSTOP), 6, at_least=6)
+        step(lambda: _signal_sender(slab, signal.SIGCONT), 6)
+        step(lambda: cluster.admin.throttle(_QUOTA), 8)
+        step(lambda: cluster.admin.throttle(None), 4)
+        yield Scene(prometheus, begin, time.time(), f"http://{target}/metrics")
 
 
 @contextmanager
@@ -158,33 +135,3 @@ def _signal_sender(slab: str, number: int) -> None:
         pid = view.sender().pid
     if pid is not None:
         os.kill(pid, number)
-
-
-@contextmanager
-def _watched(slab: str) -> Iterator[History]:
-    """Look at a slab every second until the block ends, as ``shmaccum top`` does."""
-    history, over = History(), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(1.0):
-            with suppress(SlabError):  # it is being made
-                history.add(report(slab))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield history
-    finally:
-        over.set()
-        thread.join()
-
-
-def _screen(history: History, tab: str, slab: str) -> str:
-    """Return the screen now as SVG, with a table by its title in lower case."""
-    console = Console(
-        record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
-    )
-    choices = Choices(tab=[each.title.lower() for each in TABS].index(tab))
-    console.print(draw(history, choices, _WIDTH, _HEIGHT))
-    svg = console.export_svg(title=f"shmaccum top {SLAB}", unique_id=tab)
-    return _FONT.sub("", svg).replace(slab, SLAB)

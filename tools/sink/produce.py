@@ -1,4 +1,4 @@
-"""Produce requests: reads the parts that the sink needs, and answers that everything is stored at offset 0.
+"""Produce requests: reads and counts what the sink needs, and answers that everything is stored at offset 0.
 
 It reads a request a little ahead, as far as fields and batch headers can reach. The kernel drops the records after a
 header (``MSG_TRUNC``), so a large batch costs no copy, and small batches share system calls.
@@ -6,11 +6,10 @@ header (``MSG_TRUNC``), so a large batch costs no copy, and small batches share 
 
 from __future__ import annotations
 
+import mmap
 import socket
 import struct
 from typing import Final
-
-from tools.sink.counters import BATCHES, BYTES, PRODUCING, RECORDS, REQUESTS
 
 VERSIONS: Final = (3, 12)
 
@@ -24,6 +23,40 @@ _STORED: Final = struct.Struct(">ihqqq")
 """Partition, no error, base offset, append time, where the log starts."""
 _RECORD_COUNT_AT: Final = 57
 _BATCH_HEAD: Final = _RECORD_COUNT_AT + _INT32.size
+
+
+COUNTS: Final = ("open", "producing", "requests", "batches", "records", "bytes")
+"""What is counted of a connection: whether it is open, and carried a batch; Produce requests; batches, their records
+and bytes."""
+OPEN, PRODUCING, REQUESTS, BATCHES, RECORDS, BYTES = range(len(COUNTS))
+
+_ROWS: Final = 1024
+
+
+class Counters:
+    """The counts of all connections, in memory that all processes share: a row each, which one writes."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _ROWS * len(COUNTS) * 8)
+        self._words = memoryview(self._memory).cast("Q")
+        self._of_former = [0] * len(COUNTS)
+        self._used = 0
+
+    def new_row(self) -> memoryview:
+        """Return the row of a new connection: the oldest one's, once all rows are used."""
+        start = self._used % _ROWS * len(COUNTS)
+        self._used += 1
+        row = self._words[start : start + len(COUNTS)]
+        for place, count in enumerate(row):
+            self._of_former[place] += count
+            row[place] = 0
+        return row
+
+    def totals(self) -> dict[str, int]:
+        """Return the sums over all connections that there have been."""
+        return {
+            name: self._of_former[place] + sum(self._words[place :: len(COUNTS)]) for place, name in enumerate(COUNTS)
+        }
 
 
 class Stream:

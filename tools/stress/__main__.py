@@ -12,7 +12,6 @@ from types import FrameType
 
 from tools.stress.options import Options, parse
 from tools.stress.run import Run, as_json, as_text, target
-from tools.stress.spark import SparkRun
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,7 +36,7 @@ def _run(options: Options) -> int:
     keep = True
     try:
         with target(options, directory) as to:
-            outcome = (SparkRun if options.pyspark else Run)(options, directory, *to).run()
+            outcome = Run(options, directory, *to).run()
         keep = bool(outcome.problems)
     except KeyboardInterrupt:
         keep = False

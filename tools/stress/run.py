@@ -1,4 +1,4 @@
-"""The runs: what all kinds share, the run with producers of our own, the end, and the report.
+"""The run: producers under kills, the end, and the report.
 
 A plan says which processes are killed, terminated or stopped, and when, from seed and rates only.
 """
@@ -11,7 +11,6 @@ import re
 import signal
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -82,7 +81,7 @@ def make_plan(options: Options, spared: int = 0) -> list[Event]:
     return sorted(events, key=lambda event: event.at_s)
 
 
-# --- what all kinds of runs share -------------------------------------------------------------------------
+# --- the run ----------------------------------------------------------------------------------------------
 
 DELIVERY_PATIENCE_S: Final = 60.0
 """Limit for the delivery of everything in the slab."""
@@ -90,6 +89,13 @@ TICK_S: Final = 0.02
 _REST_PATIENCE_S: Final = 10.0
 _SLOTS: Final = 64
 """``buffer.memory`` in slots: so few that producers wait for memory."""
+_LONGEST_TICK_S: Final = 0.2
+"""If this process is delayed for longer, so is the run; else all missed actions would happen at once."""
+_START_PATIENCE_S: Final = 120.0
+_LIVE_LONG: Final = 2
+"""Producers that a soak does not kill."""
+_CUT_SHORT: Final = 2
+"""Senders in a row that may end before one has delivered anything: a producer gives up after three starts."""
 _FAILURE: Final = re.compile(r"the sender failed|; failed \d+ records ")
 
 
@@ -136,7 +142,7 @@ class Outcome:
     soak: Soak | None = None
 
 
-class AnyRun(ABC):
+class Run:
     """A run by the options.
 
     Args:
@@ -146,16 +152,13 @@ class AnyRun(ABC):
         log_dir: directory of the partitions' segment files.
     """
 
-    judges_inherited = True
-    """Whether it checks how processes end that it has not started itself."""
-
     def __init__(self, options: Options, directory: Path, to: Mapping[str, object], log_dir: Path) -> None:
         self.options, self.directory, self.name = options, directory, f"stress-{os.getpid()}"
         self.accounts, self.messages, self._sender_log = (
             directory / each for each in ("accounts", "messages.log", "sender.log")
         )
         self.accounts.mkdir()
-        self.children = Children(self.messages, judge_inherited=self.judges_inherited)
+        self.children = Children(self.messages)
         self.outcome = Outcome()
         self._log_dir = log_dir
         slot_size = SLOT_SIZE if options.compression == "none" else 16 * SLOT_SIZE
@@ -172,14 +175,14 @@ class AnyRun(ABC):
             "shmaccum.max.topics": 4,
             "shmaccum.max.partitions": 4 * options.partitions,
         }
-
-    @abstractmethod
-    def work(self) -> None:
-        """Produce under kills, until all producers have closed."""
-
-    @abstractmethod
-    def judge(self, records: Iterator[Stored]) -> Verdict:
-        """Compare the log with what is to be in it."""
+        self._fleet = Fleet(self.children, Load(self.settings, self.accounts, options))
+        self._soak = self.outcome.soak = Soak() if options.soak else None
+        self._next_sample_s = 0.0
+        self._delivered = 0
+        self._cut_short = 0
+        self._appended = 0
+        self._moved_s = 0.0
+        self._next_line_s = 0.0
 
     def run(self) -> Outcome:
         """Run everything; leave no process and nothing in /dev/shm behind in any case."""
@@ -202,32 +205,6 @@ class AnyRun(ABC):
         outcome.problems += (f"{kind}: {count}" for kind, count in outcome.verdict.counts.items() if count)
         outcome.problems += outcome.verdict.examples
         return outcome
-
-
-# --- producers of our own ---------------------------------------------------------------------------------
-
-_LONGEST_TICK_S: Final = 0.2
-"""If this process is delayed for longer, so is the run; else all missed actions would happen at once."""
-_START_PATIENCE_S: Final = 120.0
-_LIVE_LONG: Final = 2
-"""Producers that a soak does not kill."""
-_CUT_SHORT: Final = 2
-"""Senders in a row that may end before one has delivered anything: a producer gives up after three starts."""
-
-
-class Run(AnyRun):
-    """A run with producers of our own."""
-
-    def __init__(self, options: Options, directory: Path, to: Mapping[str, object], log_dir: Path) -> None:
-        super().__init__(options, directory, to, log_dir)
-        self._fleet = Fleet(self.children, Load(self.settings, self.accounts, options))
-        self._soak = self.outcome.soak = Soak() if options.soak else None
-        self._next_sample_s = 0.0
-        self._delivered = 0
-        self._cut_short = 0
-        self._appended = 0
-        self._moved_s = 0.0
-        self._next_line_s = 0.0
 
     def work(self) -> None:
         """Append and kill by the plan; then flush and close."""
@@ -415,13 +392,14 @@ def as_text(options: Options, outcome: Outcome) -> str:
     """Return the report for people."""
     of, slab = outcome.verdict, outcome.slab
     rate = of.appended / outcome.seconds if outcome.seconds else 0.0
-    rows: dict[str, object] = {"appended": f"{of.appended:,} records, {rate:,.0f} a second for {outcome.seconds:.0f} s"}
-    if not options.pyspark:
-        rows["acknowledged"] = f"{of.acknowledged:,}, as far as producers lived to hear of it"
-        rows["in doubt"] = f"{of.in_doubt:,} in calls that a kill cut short, {of.in_doubt_found:,} of them found"
-        rows["longest stall"] = f"{outcome.longest_stall_s:.2f} s without a record of anybody"
-    rows["found"] = f"{of.records:,} records with {of.bytes:,} bytes of values"
-    rows |= outcome.counts
+    rows: dict[str, object] = {
+        "appended": f"{of.appended:,} records, {rate:,.0f} a second for {outcome.seconds:.0f} s",
+        "acknowledged": f"{of.acknowledged:,}, as far as producers lived to hear of it",
+        "in doubt": f"{of.in_doubt:,} in calls that a kill cut short, {of.in_doubt_found:,} of them found",
+        "longest stall": f"{outcome.longest_stall_s:.2f} s without a record of anybody",
+        "found": f"{of.records:,} records with {of.bytes:,} bytes of values",
+        **outcome.counts,
+    }
     if slab:
         rows |= {
             "senders": slab.senders,

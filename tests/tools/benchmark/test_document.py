@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from benchmark_results import result, rounds, variant
 
-from tools.benchmark.cases.producers import PARTITIONS, PRODUCERS, variant_name
+from tools.benchmark.cases.producers import NUMBERS, PARTITIONS, variant_name
 from tools.benchmark.contestants import CONFLUENT, OURS
 from tools.benchmark.document import PARTS, renew
 from tools.benchmark.errors import BenchmarkError
@@ -72,7 +72,7 @@ def test_plots_of_what_was_measured(tmp_path: Path) -> None:
             variant_name(producers, partitions),
             {OURS: rounds(records_per_s=[producers * 1000.0]), CONFLUENT: rounds(records_per_s=[partitions * 1.0])},
         )
-        for producers in PRODUCERS
+        for producers in NUMBERS
         for partitions in PARTITIONS
     ]
     records = variant(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fixture_types import Capture
 
+from tools.benchmark import sender_costs
 from tools.benchmark.cases.base import Turn, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
-from tools.benchmark.measuring import run_variant
-from tools.benchmark.progress import Progress
+from tools.benchmark.measuring import Progress, in_turn, run_variant
 
 
 def variant(turn: Turn, **options: Any) -> Variant:
@@ -26,6 +26,7 @@ def test_all_take_their_turns() -> None:
 
     result = run_variant(variant(turn), 2, Progress(), warm_up=True)
     assert turns == ["ours", "peer", "peer", "ours", "ours", "peer"]
+    assert [in_turn("abc", number)[0] for number in range(4)] == ["a", "b", "c", "a"]
     rounds = {name: [each["x"] for each in of["rounds"]] for name, of in result["contestants"].items()}
     assert rounds == {"ours": [4.0, 5.0], "peer": [3.0, 6.0]}, "the first two are the warm-up"
     assert result["ratios"]["peer"]["x"][1] == pytest.approx((4 / 3 + 5 / 6) / 2)
@@ -71,7 +72,7 @@ def test_figures_of_all_rounds_together() -> None:
 def test_how_long_it_will_still_take(capsys: Capture) -> None:
     progress = Progress()
     progress.say("unknown")
-    progress.expect(1000)
+    progress.expected_s = 1000
     progress.done(100, 200)
     progress.say("slower than thought")
     progress.done(900, 10)
@@ -102,3 +103,11 @@ def test_a_turn_that_fails_ends_the_variant(error: BenchmarkError, kind: str, wh
     assert result[kind] == why
     assert len(turns) == 2
     assert f"{kind.upper()}: {why}" in capsys.readouterr().err
+
+
+def test_what_was_sent_is_what_cost() -> None:
+    costs = sender_costs.sending_costs(3, 2, batches=10)
+    assert len(costs) == 2
+    for cost in costs:
+        assert 1 <= cost["batches_per_request"] <= 3
+        assert cost["mb_per_core_s"] == pytest.approx(sender_costs.BATCH_SIZE / cost["cpu_us_per_batch"])

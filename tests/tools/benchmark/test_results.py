@@ -6,11 +6,9 @@ import pytest
 from benchmark_results import result, rounds, variant
 
 from tools.benchmark.cases.exactly_once import TASKS, job_variant, stream_variant
-from tools.benchmark.contention import contention_table
+from tools.benchmark.comparisons import contention_table, limit_table, losses
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
-from tools.benchmark.limit_comparison import limit_table
-from tools.benchmark.losses import losses
-from tools.benchmark.report import as_text
+from tools.benchmark.document import as_text
 from tools.benchmark.results import incomplete, median, ratio_of
 from tools.benchmark.spark.jobs import EXACTLY_ONCE
 from tools.benchmark.targets import TARGETS, target_table

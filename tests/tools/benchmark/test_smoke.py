@@ -41,12 +41,12 @@ def runs() -> Iterator[list[Bench]]:
 @pytest.mark.timeout(180)
 def test_a_smoke_run(runs: list[Bench], tmp_path: Path) -> None:
     """The cases that need no Java, of which CI runs the smoke run as a whole."""
-    runs.append(Bench(tmp_path, "--smoke --case producers limits"))
+    runs.append(Bench(tmp_path, "--smoke --case producers limits calls start"))
     status, out, errors = runs[0].end(PATIENCE_S)
     assert status == 0, out + errors
     result = runs[0].result()
     assert incomplete(result) == []
-    assert [case["name"] for case in result["cases"]] == ["producers", "limits"]
+    assert [case["name"] for case in result["cases"]] == ["producers", "limits", "calls", "start"]
     (trickle,) = [each for each in result["cases"][0]["variants"] if each["name"] == "trickle"]
     connections = {name: each["summary"]["connections"][1] for name, each in trickle["contestants"].items()}
     assert connections["shmaccum"] < connections["confluent-kafka"] == 8

@@ -23,10 +23,3 @@ def test_points_lie_between_round_marks(values: list[float]) -> None:
     assert len(list(drawing.iter(f"{SPACE}circle"))) == len(values)
     marks = [text.text or "" for text in drawing.iter(f"{SPACE}text") if text.attrib["text-anchor"] == "end"]
     assert 2 <= len(marks) == len(set(marks)) <= 14
-
-
-def test_more_is_higher_by_the_same_step_for_the_same_factor() -> None:
-    drawing = ET.fromstring(lines("t", "u", "a", [Line("l", {"a": 10.0, "b": 100.0, "c": 1000.0}, COLOURS[0])]))
-    first, second, third = (float(point.attrib["cy"]) for point in drawing.iter(f"{SPACE}circle"))
-    assert first > second > third
-    assert abs((first - second) - (second - third)) < 0.2

@@ -6,7 +6,6 @@ import socket
 
 import pytest
 from brokers import consume, produce
-from confluent_kafka import KafkaError, KafkaException
 from fixture_types import MakeCluster
 
 from tools.kafka import KafkaCluster, KafkaToolError, dump_batches, dump_text, segments
@@ -51,29 +50,6 @@ def test_a_damaged_segment_is_seen(kafka: KafkaCluster, topic: str) -> None:
     damaged[-2] ^= 1
     segment.write_bytes(damaged)
     assert [batch.valid for batch in dump_batches(kafka.nodes[1].data, topic)] == [False]
-
-
-def test_a_dump_of_nothing_is_an_error(kafka: KafkaCluster, topic: str) -> None:
-    with pytest.raises(KafkaToolError, match=f"partition {topic}-0 has no segment"):
-        dump_batches(kafka.nodes[1].data, topic)
-
-
-def test_topics_come_grow_and_go(kafka: KafkaCluster, topic: str) -> None:
-    assert kafka.admin.leaders(topic) == {}
-    kafka.admin.create_topic(topic)
-    kafka.admin.grow_topic(topic, 3)
-    assert kafka.admin.leaders(topic) == {0: 1, 1: 1, 2: 1}
-    kafka.admin.delete_topic(topic)
-    assert kafka.admin.leaders(topic) == {}
-
-
-def test_a_topics_settings(kafka: KafkaCluster, topic: str) -> None:
-    kafka.admin.create_topic(topic, settings={"max.message.bytes": 100})
-    with pytest.raises(KafkaException) as error:
-        produce(settings(kafka), topic, [b"v" * 200])
-    assert error.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    kafka.admin.configure_topic(topic, {"max.message.bytes": 1000})
-    produce(settings(kafka), topic, [b"v" * 200])
 
 
 def test_a_wrong_setting_is_reported(kafka_cluster: MakeCluster) -> None:

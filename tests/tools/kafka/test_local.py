@@ -15,8 +15,8 @@ from tools.kafka.running import Running
 PROGRAM = """
 import sys
 from pathlib import Path
-from tools.kafka import __main__, local
-local.DIRECTORY = Path(sys.argv.pop(1))
+from tools.kafka import __main__
+__main__.DIRECTORY = Path(sys.argv.pop(1))
 sys.exit(__main__.main())
 """
 

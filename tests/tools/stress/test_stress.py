@@ -140,27 +140,15 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
     wait_until(lambda: not killed.started() and not killed.slab_files())
 
 
-@pytest.mark.timeout(900)
-def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
-    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 2 --kill-producers 3 --kill-sender 1 --seed 4")
-    held(spark)
-    assert spark.result()["counts"]["jobs"] >= 1
-    assert spark.result()["counts"]["workers killed"] >= 1
-    nothing_is_left(spark)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ("--producers 0", "'0' is not a whole number above 0"),
-        ("--producers 1.5", "'1.5' is not a whole number above 0"),
-        ("--kill-sender -1", "'-1' is not a number, 0 or above"),
-        ("--columns 1.5", "'1.5' is not a number between 0 and 1"),
-        ("--seconds nan", "'nan' is not a number above 0"),
-        ("--soak --pyspark", "two different runs"),
-        ("--pid-namespaces -1", "'-1' is not a whole number, 0 or above"),
+        ("--producers 0", "--producers 0 is not between 1 and 1e+09"),
+        ("--kill-sender -1", "--kill-sender -1.0 is not between 0"),
+        ("--columns 1.5", "--columns 1.5 is not between 0 and 1"),
+        ("--seconds nan", "--seconds nan is not between"),
         ("--pid-namespaces 5", "there are only 4 producers"),
-        ("--soak --pid-namespaces 1", "is for neither --soak nor --pyspark"),
+        ("--soak --pid-namespaces 1", "--pid-namespaces is not for --soak"),
     ],
 )
 def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
@@ -179,10 +167,7 @@ def test_the_seed_and_the_rates_make_the_plan() -> None:
     events = make_plan(parse(f"{RATES} 1".split()))
     assert events == make_plan(parse(f"{RATES} 1".split()))
     assert events != make_plan(parse(f"{RATES} 2".split()))
-    assert Counter((event.deed, event.victim == SENDER) for event in events if event.deed is Deed.KILL) == {
-        (Deed.KILL, False): 300,
-        (Deed.KILL, True): 30,
-    }
+    assert Counter(event.victim == SENDER for event in events if event.deed is Deed.KILL) == {False: 300, True: 30}
     stops = [event for event in events if event.deed is Deed.STOP]
     assert len(stops) == 60
     assert all(0 < event.duration_s <= LONGEST_STOP_S for event in stops)
@@ -190,7 +175,6 @@ def test_the_seed_and_the_rates_make_the_plan() -> None:
     for deed in Deed:
         assert {event.victim for event in events if event.deed is deed} == everyone
     assert [event.at_s for event in events] == sorted(event.at_s for event in events)
-    assert 0 < events[0].at_s < events[-1].at_s < 60
 
 
 def test_the_spared_are_not_killed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tools.benchmark.environment import Environment
 from tools.benchmark.settings import Settings
@@ -55,19 +55,19 @@ class Variant:
 
     def expected_s(self, rounds: int) -> float:
         """Return the approximate seconds of all turns together."""
-        turns = sum(self.rounds_of(each, rounds) + self.warm_up for each in self.contestants)
-        return turns * self.turn_s
+        return sum(self.rounds_of(each, rounds) + self.warm_up for each in self.contestants) * self.turn_s
 
 
-class Case(Protocol):
-    """A case of the benchmark."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case of the benchmark; ``variants`` starts and measures nothing before their turns."""
 
     number: int
     name: str
     title: str
+    variants: Callable[[Environment], Sequence[Variant]]
 
-    def variants(self, environment: Environment) -> Sequence[Variant]:
-        """Return its variants. Nothing is measured or started before their turns."""
 
-    def close(self) -> None:
-        """Stop everything that the turns of all variants share."""
+def plural(count: int, what: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {what}{'s' * (count > 1)}"

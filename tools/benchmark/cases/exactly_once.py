@@ -7,115 +7,85 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tools.benchmark.brokers import APACHE
-from tools.benchmark.cases.base import Variant
-from tools.benchmark.cases.spark import check, stream
+from tools.benchmark.cases.base import Case, Turn, Variant
+from tools.benchmark.cases.spark import PARTITIONS, ROW_SIZE, job_of, run_job, stream
 from tools.benchmark.contestants import OURS
-from tools.benchmark.environment import Environment
-from tools.benchmark.process_group import Member
+from tools.benchmark.environment import Environment, Member
 from tools.benchmark.settings import Settings, for_shmaccum
-from tools.benchmark.spark.jobs import EXACTLY_ONCE, SPARK_SINK, Job, Query
-from tools.benchmark.spark.session import FIGURES, QUERY_FIGURES, Session, figures
+from tools.benchmark.spark.jobs import EXACTLY_ONCE as EXACTLY
+from tools.benchmark.spark.jobs import SPARK_SINK, Query
+from tools.benchmark.spark.session import FIGURES, QUERY_FIGURES, Session
 
 ROWS: Final = 1_000_000
 TASKS: Final = (8, 200)
-ROW_SIZE: Final = 100
 INTERVAL_S: Final = 10.0
 """Of the stream's trigger."""
 MICRO_BATCHES: Final = 3
-PARTITIONS: Final = 4
-WARM_UP_TASKS: Final = 4
-WARM_UP_ROWS: Final = 20_000
 TRANSACTIONS: Final = 200
+"""Each has one record in each partition."""
 COMMIT: Final = "commit"
 """Name of the variant of the commit alone."""
-
 _SMOKE_TASKS: Final = (2, 8)
-_SMOKE_INTERVAL_S: Final = 1.0
-_SMOKE_MICRO_BATCHES: Final = 1
 _SMOKE_TRANSACTIONS: Final = 10
-_RECORDS_EACH: Final = PARTITIONS
-"""Records of a transaction: one in each partition."""
 _TIMEOUT_MS: Final = 900_000
 
 
-class ExactlyOnce:
-    """Streams, and jobs back to back, in one warm session as in `tools.benchmark.cases.spark`; `BatchCommitter` alone.
+def _variants(environment: Environment) -> Sequence[Variant]:
+    """Return the commit of many transactions; micro-batches in few tasks and in many; jobs of the same sizes.
 
     A stream is what exactly once is for: its cost is measured where it occurs, with the pauses between micro-batches.
-    Jobs show the same work without pauses.
+    Jobs show the same work without pauses. The session stays until the end of the case, so the commit comes before.
     """
+    session, smoke = Session(environment), environment.smoke
+    rows = environment.count(ROWS, least=1_000)
+    number, interval_s = (1, 1.0) if smoke else (MICRO_BATCHES, INTERVAL_S)
+    transactions = _SMOKE_TRANSACTIONS if smoke else TRANSACTIONS
+    of_tasks = list(zip(TASKS, _SMOKE_TASKS if smoke else TASKS, strict=True))
 
-    number = 9
-    name = "exactly-once"
-    title = "Exactly once"
+    def variant(tasks: int, name: str, title: str, turn: Turn, figures: Sequence[str], **options: Any) -> Variant:
+        facts = session.facts(tasks, rows // tasks, ROW_SIZE, PARTITIONS)
+        return Variant(name, title, (EXACTLY, OURS, SPARK_SINK), turn, figures, APACHE, facts=facts, **options)
 
-    def __init__(self) -> None:
-        self._session: Session | None = None
-
-    def variants(self, environment: Environment) -> Sequence[Variant]:
-        """Return the commit of many transactions; micro-batches in few tasks and in many; jobs of the same sizes."""
-        session = self._session = Session(environment)
-        rows = environment.count(ROWS, least=1_000)
-        number = _SMOKE_MICRO_BATCHES if environment.smoke else MICRO_BATCHES
-        interval_s = _SMOKE_INTERVAL_S if environment.smoke else INTERVAL_S
-        contestants = (EXACTLY_ONCE, OURS, SPARK_SINK)
-        each = list(zip(TASKS, _SMOKE_TASKS if environment.smoke else TASKS, strict=True))
-        streams = [
-            Variant(
-                name=stream_variant(called),
-                title=f"a stream's {number} micro-batches of {rows:,} rows in {tasks} tasks, every {interval_s:g} s",
-                contestants=contestants,
-                turn=lambda contestant, tasks=tasks: stream(  # type: ignore[misc]
-                    environment,
-                    session,
-                    Query(Job(contestant, tasks, rows, ROW_SIZE, "", "", Settings()), interval_s, number),
-                ),
-                figures=QUERY_FIGURES,
-                broker=APACHE,
-                facts=session.facts(tasks, rows // tasks, ROW_SIZE, PARTITIONS),
-                rounds_at_most=3,
-                warm_up=tasks == each[0][1],  # the session's first jobs of this size, which the JVM has yet to compile
-                turn_s=48.0,
-            )
-            for called, tasks in each
-        ]
-        jobs = [
-            Variant(
-                name=job_variant(called),
-                title=f"a job of {rows:,} rows in {tasks} tasks",
-                contestants=contestants,
-                turn=lambda contestant, tasks=tasks: _job(  # type: ignore[misc]
-                    environment, session, Job(contestant, tasks, rows, ROW_SIZE, "", "", Settings())
-                ),
-                figures=FIGURES,
-                broker=APACHE,
-                facts=session.facts(tasks, rows // tasks, ROW_SIZE, PARTITIONS),
-                warm_up=False,
-                turn_s=6.0,
-            )
-            for called, tasks in each
-        ]
-        transactions = _SMOKE_TRANSACTIONS if environment.smoke else TRANSACTIONS
-        commit = Variant(
-            name=COMMIT,
-            title=f"commit of {transactions} transactions",
-            contestants=(OURS,),
-            turn=lambda _: _commit(environment, transactions),
-            figures=("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
-            broker=APACHE,
-            facts={"transactions": transactions, "records_each": _RECORDS_EACH, "partitions": PARTITIONS},
-            turn_s=8.0,
+    streams = [
+        variant(
+            tasks,
+            stream_variant(called),
+            f"a stream's {number} micro-batches of {rows:,} rows in {tasks} tasks, every {interval_s:g} s",
+            lambda contestant, tasks=tasks: stream(  # type: ignore[misc]
+                environment, session, Query(job_of(contestant, tasks, rows), interval_s, number)
+            ),
+            QUERY_FIGURES,
+            rounds_at_most=3,
+            warm_up=tasks == of_tasks[0][1],  # the session's first jobs of this size, which the JVM has yet to compile
+            turn_s=48.0,
         )
-        return [
-            commit,
-            *streams,
-            *jobs,
-        ]  # the session stays until the end, and `Environment.measure` waits for its processes
-
-    def close(self) -> None:
-        """Stop the session."""
-        if self._session is not None:
-            self._session.close()
+        for called, tasks in of_tasks
+    ]
+    jobs = [
+        variant(
+            tasks,
+            job_variant(called),
+            f"a job of {rows:,} rows in {tasks} tasks",
+            lambda contestant, tasks=tasks: run_job(  # type: ignore[misc]
+                environment, session, job_of(contestant, tasks, rows)
+            ),
+            FIGURES,
+            warm_up=False,
+            turn_s=6.0,
+        )
+        for called, tasks in of_tasks
+    ]
+    commit = Variant(
+        name=COMMIT,
+        title=f"commit of {transactions} transactions",
+        contestants=(OURS,),
+        turn=lambda _: _commit(environment, transactions),
+        figures=("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
+        broker=APACHE,
+        facts={"transactions": transactions, "records_each": PARTITIONS, "partitions": PARTITIONS},
+        turn_s=8.0,
+    )
+    return [commit, *streams, *jobs]
 
 
 def stream_variant(tasks: int) -> str:
@@ -128,35 +98,22 @@ def job_variant(tasks: int) -> str:
     return f"job-{tasks}-tasks"
 
 
-def _job(environment: Environment, session: Session, job: Job) -> dict[str, float]:
-    broker = environment.broker(APACHE)
-    job = job._replace(servers=broker.servers)
-    if not environment.smoke:
-        with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
-            session.run(job._replace(topic=topic, tasks=WARM_UP_TASKS, rows=WARM_UP_ROWS))
-    with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
-        job = job._replace(topic=topic)
-        wall_s, used = session.measure(job)
-        check(environment, job, job.rows)
-    return figures(job, wall_s, used)
-
-
 def _commit(environment: Environment, transactions: int) -> dict[str, float]:
     """Plan, write and commit a batch of transactions, into a new topic, by a writer that has written a batch before."""
-    broker, name = environment.broker(APACHE), environment.new_name()
-    with environment.topic(broker, name, PARTITIONS) as topic:
+    broker = environment.broker(APACHE)
+    with environment.topic(broker, PARTITIONS) as topic:
 
         def work(member: Member) -> None:
             member.wait_for_go()
-            member.done(_written(broker.servers, name, topic, transactions))
+            member.done(_written(broker.servers, topic, transactions))
 
         (report,) = environment.measure(broker, [work]).reports
-        environment.check_committed(broker, topic, (transactions + 1) * _RECORDS_EACH)
+        environment.check_committed(broker, topic, (transactions + 1) * PARTITIONS)
     times: dict[str, float] = report.result
     return times
 
 
-def _written(servers: str, name: str, topic: str, transactions: int) -> dict[str, float]:
+def _written(servers: str, topic: str, transactions: int) -> dict[str, float]:
     """Do the work of a driver and its tasks; return the milliseconds of its parts.
 
     Raises:
@@ -169,14 +126,14 @@ def _written(servers: str, name: str, topic: str, transactions: int) -> dict[str
     from shmaccum.transactions.coordinator import IMPLICIT
     from shmaccum.transactions.writer_id import Writer
 
-    own = {"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": _TIMEOUT_MS}
-    config = ProducerConfig.parse(for_shmaccum(Settings(), name) | own)
-    writer = Writer(name, f"{name}-")
+    own = {"bootstrap.servers": servers, "transactional.id": topic, "transaction.timeout.ms": _TIMEOUT_MS}
+    config = ProducerConfig.parse(for_shmaccum(Settings(), topic) | own)
+    writer = Writer(topic, f"{topic}-")
     times: dict[str, float] = {}
     with Producer(config) as producer:
 
         def write(number: int) -> Any:
-            producer.transactions.init(f"{name}-{number}")
+            producer.transactions.init(f"{topic}-{number}")
             producer.transactions.begin()
             for partition in range(PARTITIONS):
                 producer.send(topic, b"value", partition=partition)
@@ -194,7 +151,7 @@ def _written(servers: str, name: str, topic: str, transactions: int) -> dict[str
             times["write_ms"] = _milliseconds_since(start)
             start, processor = time.monotonic(), time.process_time()
             with BrokerClient(config) as client:  # of its own, as the driver's processes have
-                BatchCommitter(client, config, writer).commit(plan, batch, name, written)
+                BatchCommitter(client, config, writer).commit(plan, batch, topic, written)
             times["commit_ms"] = _milliseconds_since(start)
             times["commit_cpu_ms"] = (time.process_time() - processor) * 1000
     return times
@@ -202,3 +159,6 @@ def _written(servers: str, name: str, topic: str, transactions: int) -> dict[str
 
 def _milliseconds_since(start: float) -> float:
     return (time.monotonic() - start) * 1000
+
+
+EXACTLY_ONCE: Final = Case(9, "exactly-once", "Exactly once", _variants)

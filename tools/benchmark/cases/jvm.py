@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from shmaccum.cli.demo.flights import load_flights
 from tools.benchmark.brokers import APACHE, FIVE, SINK, TITLES
-from tools.benchmark.cases.base import Variant
-from tools.benchmark.cases.sending import measure, send
-from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, JVM, OURS
-from tools.benchmark.contestants.jvm import sending_in_jvm
+from tools.benchmark.cases.base import Case, Variant, plural
+from tools.benchmark.cases.sending import MakeLoad, measure, send
+from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, OURS
+from tools.benchmark.contestants import JVM as IN_JVM
 from tools.benchmark.environment import Environment
+from tools.benchmark.jvm import sending_in_jvm
 from tools.benchmark.load import Load, make_values
-from tools.benchmark.process_group import Work
 from tools.benchmark.settings import Settings
 
 PRODUCERS: Final = 8
@@ -31,44 +31,31 @@ FLIGHTS: Final = 50_000
 """They repeat."""
 REAL_PARTITIONS: Final = 60
 MANY_PARTITIONS: Final = 100
-
-_JVM_WARM_UP_SHARE: Final = 0.2
-"""More than the others': the JVM compiles what it runs often."""
 _REGISTRY_HEADER: Final = b"\0\0\0\0\1"
 """In front of a value whose schema, number 1 here, is in a registry."""
 _FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "batches_per_mb", "memory_mb")
 
 
-class Jvm:
-    """What a host has to gain or lose against one JVM."""
-
-    number = 11
-    name = "jvm"
-    title = "N processes against N threads of a JVM"
-
-    def variants(self, environment: Environment) -> Sequence[Variant]:
-        """Return variants with made-up records of one size and with real ones."""
-        variants = [
-            _made_up(environment, "together", PRODUCERS, PRODUCERS),
-            _made_up(environment, "many-partitions", 1, MANY_PARTITIONS),
-            *(
-                _real(environment, kind, "flights", _json_flights, "flights as JSON", compression)
-                for kind in (SINK, APACHE)
-                for compression in ("none", "zstd")
-            ),
-            _real(environment, APACHE, "avro", _avro_flights, "flights as Avro"),
-            _real(environment, FIVE, "flights", _json_flights, "flights as JSON"),
+def _variants(environment: Environment) -> Sequence[Variant]:
+    """Return variants with made-up records of one size and with real ones."""
+    variants = [
+        _made_up(environment, "together", PRODUCERS, PRODUCERS),
+        _made_up(environment, "many-partitions", 1, MANY_PARTITIONS),
+        *(
+            _real(environment, kind, "flights", _json_flights, "flights as JSON", compression)
+            for kind in (SINK, APACHE)
+            for compression in ("none", "zstd")
+        ),
+        _real(environment, APACHE, "avro", _avro_flights, "flights as Avro"),
+        _real(environment, FIVE, "flights", _json_flights, "flights as JSON"),
+    ]
+    if environment.lines is not None:
+        file = environment.lines
+        variants += [
+            _real(environment, APACHE, "lines", partial(_lines, file), f"lines of {file.name}", compression)
+            for compression in ("none", "zstd")
         ]
-        if environment.lines is not None:
-            file = environment.lines
-            variants += [
-                _real(environment, APACHE, "lines", partial(_lines, file), f"lines of {file.name}", compression)
-                for compression in ("none", "zstd")
-            ]
-        return environment.some(variants, 2)
-
-    def close(self) -> None:
-        """Nothing is shared."""
+    return environment.some(variants, 2)
 
 
 def _made_up(environment: Environment, name: str, producers: int, partitions: int) -> Variant:
@@ -79,9 +66,8 @@ def _made_up(environment: Environment, name: str, producers: int, partitions: in
 
     return Variant(
         name=name,
-        title=f"{producers} producer{'s' * (producers > 1)} of {count:,} records of {VALUE_SIZE} bytes, "
-        f"{partitions} partitions",
-        contestants=(OURS, JVM),
+        title=f"{plural(producers, 'producer')} of {count:,} records of {VALUE_SIZE} bytes, {partitions} partitions",
+        contestants=(OURS, IN_JVM),
         turn=_turn(environment, SINK, Settings(), load, producers, partitions),
         figures=_FIGURES,
         broker=SINK,
@@ -109,7 +95,7 @@ def _real(
     return Variant(
         name=f"{kind}-{name}-{compression}",
         title=f"{PRODUCERS // 2} producers of {count:,} {words}, {compression}, into {TITLES[kind]}",
-        contestants=(OURS, JVM, CONFLUENT, CONFLUENT_DEFAULTS),
+        contestants=(OURS, IN_JVM, CONFLUENT, CONFLUENT_DEFAULTS),
         turn=_turn(environment, kind, settings, load, PRODUCERS // 2, REAL_PARTITIONS),
         figures=_FIGURES if kind == SINK else _FIGURES[:3],
         broker=kind,
@@ -154,28 +140,23 @@ def _lines(file: Path, count: int) -> tuple[list[bytes], None]:
 
 
 def _turn(
-    environment: Environment,
-    kind: str,
-    settings: Settings,
-    load: Callable[[str, int], Load],
-    producers: int,
-    partitions: int,
+    environment: Environment, kind: str, settings: Settings, load: MakeLoad, producers: int, partitions: int
 ) -> Callable[[str], dict[str, float]]:
-    def in_jvm(servers: str, topic: str) -> list[Work]:
-        return [
-            sending_in_jvm(
-                servers,
-                settings,
-                environment.directory,
-                partial(load, topic, 0),
-                threads=producers,
-                warm_up_share=_JVM_WARM_UP_SHARE,
-            )
-        ]
-
     def turn(contestant: str) -> dict[str, float]:
-        if contestant == JVM:
-            return measure(environment, kind, in_jvm, settings, partitions)
-        return send(environment, kind, contestant, settings, load, partitions=partitions, producers=producers)
+        if contestant != IN_JVM:
+            return send(environment, kind, contestant, settings, load, partitions=partitions, producers=producers)
+        directory = environment.directory
+        return measure(
+            environment,
+            kind,
+            lambda servers, topic: [
+                sending_in_jvm(servers, settings, directory, partial(load, topic, 0), threads=producers)
+            ],
+            settings,
+            partitions,
+        )
 
     return turn
+
+
+JVM: Final = Case(11, "jvm", "N processes against N threads of a JVM", _variants)

@@ -1,4 +1,4 @@
-"""Case 6: time from the append of a record to its acknowledgement, at a steady rate."""
+"""Case 6: time from the append of a record to its acknowledgement, at a steady rate, without overload."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from functools import partial
 from typing import Final
 
 from tools.benchmark.brokers import APACHE
-from tools.benchmark.cases.base import Variant
+from tools.benchmark.cases.base import Case, Variant
 from tools.benchmark.cases.sending import figures_of
-from tools.benchmark.contestants import CONFLUENT, OURS, PacedClient, client_class
-from tools.benchmark.environment import Environment
+from tools.benchmark.contestants import CONFLUENT, OURS, paced_client
+from tools.benchmark.environment import Environment, Member, Work
 from tools.benchmark.load import make_values
-from tools.benchmark.process_group import Member, Work
 from tools.benchmark.settings import Settings
 from tools.benchmark.statistics import quantile
 
@@ -32,20 +31,9 @@ POOLED: Final = {"p99_pooled_ms": 0.99, "p999_pooled_ms": 0.999}
 """Of all rounds' records together, because one round has few beyond it."""
 
 
-class Latency:
-    """The delay of a record without overload."""
-
-    number = 6
-    name = "latency"
-    title = "Append to acknowledgement"
-
-    def variants(self, environment: Environment) -> Sequence[Variant]:
-        """Return a variant for every rate with every linger."""
-        combinations = [*itertools.product(LINGERS_MS, RATES)]
-        return [_variant(environment, rate, linger) for linger, rate in environment.some(combinations, 5)]
-
-    def close(self) -> None:
-        """Nothing is shared."""
+def _variants(environment: Environment) -> Sequence[Variant]:
+    combinations = environment.some([*itertools.product(LINGERS_MS, RATES)], 5)
+    return [_variant(environment, rate, linger) for linger, rate in combinations]
 
 
 def variant_name(rate: int, linger_ms: int) -> str:
@@ -62,7 +50,7 @@ def _variant(environment: Environment, rate: int, linger_ms: int) -> Variant:
 
     def turn(contestant: str) -> dict[str, float]:
         broker = environment.broker(APACHE)
-        with environment.topic(broker, environment.new_name(), 1) as topic:
+        with environment.topic(broker, 1) as topic:
             work = _timing(contestant, broker.servers, settings, topic, rate, warm_up, count)
             measured = environment.measure(broker, [work])
             (report,) = measured.reports
@@ -92,22 +80,14 @@ def _quantiles(latencies_ns: Sequence[int], shares: Mapping[str, float]) -> dict
     return {name: quantile(latencies_ns, share) / 1e6 for name, share in shares.items()}
 
 
-def _timing(
-    contestant: str,
-    servers: str,
-    settings: Settings,
-    topic: str,
-    rate: int,
-    warm_up: int,
-    count: int,
-) -> Work:
+def _timing(contestant: str, servers: str, settings: Settings, topic: str, rate: int, warm_up: int, count: int) -> Work:
     """Return the work of sending at a rate and polling for acknowledgements as early as possible.
 
     Between two records it calls the library's `poll`, which runs the callbacks.
     """
 
     def work(member: Member) -> None:
-        client: PacedClient = client_class(contestant)(servers, settings, topic)  # type: ignore[assignment]
+        client = paced_client(contestant, servers, settings, topic)
         values = make_values(max(count, warm_up), VALUE_SIZE)
         clock = time.perf_counter_ns
         latencies_ns: list[int] = []
@@ -133,3 +113,6 @@ def _timing(
         client.close()
 
     return work
+
+
+LATENCY: Final = Case(6, "latency", "Append to acknowledgement", _variants)

@@ -1,4 +1,4 @@
-"""Case 7: the machine's limits, to judge the other cases (`tools.benchmark.limit_comparison`)."""
+"""Case 7: the machine's limits, to judge the other cases (`tools.benchmark.comparisons`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import record_format
 from tools.benchmark.brokers import SINK
-from tools.benchmark.cases.base import Variant
-from tools.benchmark.environment import Environment
-from tools.benchmark.process_group import Member
+from tools.benchmark.cases.base import Case, Variant
+from tools.benchmark.environment import Environment, Member
 
 BATCH_SIZE: Final = 16 * 1024
 BATCHES_A_REQUEST: Final = 4
@@ -28,9 +27,9 @@ SECONDS: Final = 0.5
 MACHINE: Final = "this machine"
 """The only contestant."""
 FIGURE: Final = "cost"
-"""The figure of every limit, in the unit that `LIMITS` names."""
+"""The figure of every limit, in the unit that `_COSTS` names."""
 
-LIMITS: Final = {
+_COSTS: Final = {
     "memory-copy": ("memory copy, into memory that no cache holds", "ns/byte"),
     "crc": ("CRC-32C of a batch", "ns/byte"),
     "semaphore": ("semaphore, a turn of wait and post from Python, processor time", "ns"),
@@ -40,41 +39,31 @@ LIMITS: Final = {
 }
 
 
-class Limits:
-    """Costs that no producer can avoid."""
-
-    number = 7
-    name = "limits"
-    title = "The limits"
-
-    def variants(self, environment: Environment) -> Sequence[Variant]:
-        """Return one variant for each limit; the transfer from Spark is a variant of case 4."""
-        seconds = environment.seconds(SECONDS, least=0.05)
-        local: dict[str, Callable[[], float]] = {
-            "memory-copy": lambda: memory_copy(seconds),
-            "crc": lambda: checksum(seconds),
-            "semaphore": lambda: semaphore(environment, seconds, processes=1),
-            "semaphore-contended": lambda: semaphore(environment, seconds, processes=2),
-            "socket": lambda: _into_sink(environment, seconds, IN_FLIGHT)[0],
-            "round-trip": lambda: _into_sink(environment, seconds, 1)[1],
-        }
-        return [
-            Variant(
-                name=name,
-                title=f"{LIMITS[name][0]} ({LIMITS[name][1]})",
-                contestants=(MACHINE,),
-                turn=lambda _, measure=measure: {FIGURE: measure()},  # type: ignore[misc]
-                figures=(FIGURE,),
-                broker=SINK if name in ("socket", "round-trip") else "",
-                facts={"unit": LIMITS[name][1]},
-                warm_up=False,
-                turn_s=2 * SECONDS,
-            )
-            for name, measure in local.items()
-        ]
-
-    def close(self) -> None:
-        """Nothing is shared."""
+def _variants(environment: Environment) -> Sequence[Variant]:
+    """Return one variant for each cost that no producer can avoid; the transfer from Spark is a variant of case 4."""
+    seconds = environment.seconds(SECONDS, least=0.05)
+    measured: dict[str, Callable[[], float]] = {
+        "memory-copy": lambda: memory_copy(seconds),
+        "crc": lambda: checksum(seconds),
+        "semaphore": lambda: semaphore(environment, seconds, processes=1),
+        "semaphore-contended": lambda: semaphore(environment, seconds, processes=2),
+        "socket": lambda: _into_sink(environment, seconds, IN_FLIGHT)[0],
+        "round-trip": lambda: _into_sink(environment, seconds, 1)[1],
+    }
+    return [
+        Variant(
+            name=name,
+            title=f"{_COSTS[name][0]} ({_COSTS[name][1]})",
+            contestants=(MACHINE,),
+            turn=lambda _, measure=measure: {FIGURE: measure()},  # type: ignore[misc]
+            figures=(FIGURE,),
+            broker=SINK if name in ("socket", "round-trip") else "",
+            facts={"unit": _COSTS[name][1]},
+            warm_up=False,
+            turn_s=2 * SECONDS,
+        )
+        for name, measure in measured.items()
+    ]
 
 
 def memory_copy(seconds: float) -> float:
@@ -130,7 +119,7 @@ def semaphore(environment: Environment, seconds: float, *, processes: int) -> fl
 def _into_sink(environment: Environment, seconds: float, in_flight: int) -> tuple[float, float]:
     """Send requests over a bare socket; return ns of processor time per byte, and µs per request."""
     broker = environment.broker(SINK)
-    with environment.topic(broker, environment.new_name(), BATCHES_A_REQUEST) as topic:
+    with environment.topic(broker, BATCHES_A_REQUEST) as topic:
         host, _, port = broker.servers.rpartition(":")
         request = produce_request(topic)
 
@@ -152,7 +141,7 @@ def _into_sink(environment: Environment, seconds: float, in_flight: int) -> tupl
 
         measured = environment.measure(broker, [work])
         (report,) = measured.reports
-        environment.check_delivered(broker, topic, report.result * BATCHES_A_REQUEST, [])
+        environment.check_delivered(broker, topic, report.result * BATCHES_A_REQUEST)
     return (
         measured.usage.contestant_s / (report.result * len(request)) * 1e9,
         measured.wall_s / report.result * 1e6,
@@ -186,3 +175,6 @@ def _cost(run: Callable[[], int], seconds: float) -> float:
     while time.process_time_ns() < began + seconds * 1e9:
         done += run()
     return (time.process_time_ns() - began) / done
+
+
+LIMITS: Final = Case(7, "limits", "The limits", _variants)

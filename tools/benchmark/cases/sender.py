@@ -1,15 +1,14 @@
-"""Case 8: the sender alone (`tools.bench.sender`): the cost of sending and of finding a batch."""
+"""Case 8: the sender alone (`tools.benchmark.sender_costs`): the cost of sending and of finding a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from tools.benchmark.cases.base import Variant
-from tools.benchmark.environment import Environment
-from tools.benchmark.process_group import Member
+from tools.benchmark.cases.base import Case, Variant, plural
+from tools.benchmark.environment import Environment, Member
 
-SENDER: Final = "sender"
+ALONE: Final = "sender"
 MANY: Final = "1,000 partitions"
 FEW: Final = "10 partitions"
 PARTITIONS: Final = (1, 8, 64)
@@ -23,20 +22,10 @@ _FINDING_ROUNDS: Final = 20
 _Cost = TypeVar("_Cost")
 
 
-class SenderAlone:
-    """Full batches into a sink, and `ready` + `drain` among few and many partitions."""
-
-    number = 8
-    name = "sender"
-    title = "The sender alone"
-
-    def variants(self, environment: Environment) -> Sequence[Variant]:
-        """Return batches for some partitions; then a few ready ones among partitions that linger or are empty."""
-        sending = [_sending(environment, partitions) for partitions in PARTITIONS]
-        return [*sending, *(_finding(environment, lingering=lingering) for lingering in (True, False))]
-
-    def close(self) -> None:
-        """Nothing is shared."""
+def _variants(environment: Environment) -> Sequence[Variant]:
+    """Return full batches for some partitions; then a few ready ones among partitions that linger or are empty."""
+    sending = [_sending(environment, partitions) for partitions in PARTITIONS]
+    return [*sending, *(_finding(environment, lingering=lingering) for lingering in (True, False))]
 
 
 def _sending(environment: Environment, partitions: int) -> Variant:
@@ -44,7 +33,7 @@ def _sending(environment: Environment, partitions: int) -> Variant:
 
     def turn(contestant: str) -> dict[str, float]:
         def measure() -> list[dict[str, float]]:
-            from tools.bench.sender import sending_costs
+            from tools.benchmark.sender_costs import sending_costs
 
             return sending_costs(partitions, TIMES, batches=batches)
 
@@ -53,8 +42,8 @@ def _sending(environment: Environment, partitions: int) -> Variant:
 
     return Variant(
         name=sending_variant(partitions),
-        title=f"full batches for {partitions} partition{'s' * (partitions > 1)}",
-        contestants=(SENDER,),
+        title=f"full batches for {plural(partitions, 'partition')}",
+        contestants=(ALONE,),
         turn=turn,
         figures=("cpu_us_per_batch", "mb_per_core_s", "batches_per_request"),
         facts={"batches": batches, "times": TIMES, "partitions": partitions},
@@ -78,7 +67,7 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
         partitions = 1000 if contestant == MANY else 10
 
         def measure() -> list[float]:
-            from tools.bench.sender import finding_costs
+            from tools.benchmark.sender_costs import finding_costs
 
             return finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering)
 
@@ -104,3 +93,6 @@ def _apart(environment: Environment, measure: Callable[[], list[_Cost]]) -> list
     (report,) = environment.measure(None, [work]).reports
     costs: list[_Cost] = report.result
     return costs
+
+
+SENDER: Final = Case(8, "sender", "The sender alone", _variants)

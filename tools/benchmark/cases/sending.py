@@ -2,20 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from tools.benchmark import cpu
-from tools.benchmark.environment import Environment, Measured
+from tools.benchmark.cases.base import Variant
+from tools.benchmark.contestants import CLIENTS
+from tools.benchmark.environment import Environment, Measured, Member, Work
 from tools.benchmark.load import Load
-from tools.benchmark.process_group import Sent, Work, sending
 from tools.benchmark.settings import Settings
 
 WARM_UP_SHARE: Final = 0.05
+_LEAST_WARM_UP: Final = 1000
+"""Records."""
 MEGABYTE: Final = 1e6
-
 SENDING_FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "wall_s", "cpu_s", "broker_cpu_s")
+
+MakeLoad = Callable[[str, int], Load]
+"""Returns a producer's load, given the topic and the producer's number; called in its process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The result of a producer.
+
+    Attributes:
+        records, bytes: of its load.
+        warm_up: records that it had sent before.
+        acknowledged: how many of the load's records were acknowledged, None if it did not ask.
+    """
+
+    records: int
+    bytes: int
+    warm_up: int
+    acknowledged: int | None
+
+
+def sending_variant(
+    environment: Environment,
+    kind: str,
+    load: MakeLoad,
+    *,
+    partitions: int,
+    producers: int = 1,
+    name: str,
+    title: str,
+    contestants: Sequence[str],
+    facts: Mapping[str, Any],
+    figures: Sequence[str] = SENDING_FIGURES,
+    settings: Settings | None = None,
+    **options: Any,
+) -> Variant:
+    """Return a variant in which producers send a load to a kind of broker; the options are those of `Variant`."""
+    same = settings or Settings()
+
+    def turn(contestant: str) -> dict[str, float]:
+        return send(environment, kind, contestant, same, load, partitions=partitions, producers=producers)
+
+    return Variant(name, title, contestants, turn, figures, kind, same, facts, **options)
 
 
 def send(
@@ -23,34 +69,34 @@ def send(
     kind: str,
     contestant: str,
     settings: Settings,
-    make_load: Callable[[str, int], Load],
+    make_load: MakeLoad,
     *,
     partitions: int = 1,
     producers: int = 1,
 ) -> dict[str, float]:
-    """Run a contestant's turn and return its figures.
-
-    Args:
-        environment: to work in.
-        kind: of broker.
-        contestant: by name.
-        settings: the same for all.
-        make_load: returns a producer's load, given the topic and the producer's number; called in its process.
-        partitions: of the topic.
-        producers: number of processes that send.
-
-    Raises:
-        VoidError: not everything arrived.
-        BenchmarkError: it failed.
-    """
+    """Run a contestant's turn and return its figures."""
 
     def works(servers: str, topic: str) -> list[Work]:
-        return [
-            sending(contestant, servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
-            for number in range(producers)
-        ]
+        return [_sending(contestant, servers, settings, topic, partial(make_load, topic, n)) for n in range(producers)]
 
     return measure(environment, kind, works, settings, partitions)
+
+
+def _sending(contestant: str, servers: str, settings: Settings, topic: str, make_load: Callable[[], Load]) -> Work:
+    """Return the work of sending a load with a contestant's client, after a part of it that does not count."""
+
+    def work(member: Member) -> None:
+        load = make_load()  # in the sending process, so that the tool stays small
+        records, size = load.count, load.size
+        warm_up = load.first(max(min(records, _LEAST_WARM_UP), int(records * WARM_UP_SHARE)))
+        client = CLIENTS[contestant](servers, settings, topic)
+        client.send(warm_up)
+        member.wait_for_go()
+        acknowledged = client.send(load)
+        member.done(Sent(records, size, warm_up.count, acknowledged))
+        client.close()
+
+    return work
 
 
 def measure(
@@ -60,40 +106,25 @@ def measure(
     settings: Settings,
     partitions: int,
 ) -> dict[str, float]:
-    """Run the works of a turn, each of which has a `Sent` as its result, and return its figures.
-
-    Args:
-        environment: to work in.
-        kind: of broker.
-        works: returns them, given ``bootstrap.servers`` and the topic.
-        settings: the same for all.
-        partitions: of the topic.
-
-    Raises:
-        As `send`.
-    """
+    """Run the works of a turn, given ``bootstrap.servers`` and topic; each results in a `Sent`. Return its figures."""
     broker = environment.broker(kind)
-    with environment.topic(broker, environment.new_name(), partitions) as topic:
+    with environment.topic(broker, partitions) as topic:
         measured = environment.measure(broker, works(broker.servers, topic))
         sent: list[Sent] = [report.result for report in measured.reports]
-        untold = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
-        environment.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
+        lacking = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
+        environment.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), lacking)
     return figures_of(measured, sum(each.records for each in sent), sum(each.bytes for each in sent), settings)
 
 
 def figures_of(measured: Measured, records: int, size: int, settings: Settings) -> dict[str, float]:
     """Return the figures of a turn with this many records and bytes delivered."""
-    cpu_s, wall_s, seconds = measured.usage.contestant_s, measured.wall_s, measured.usage.seconds
+    cpu_s, wall_s = measured.usage.contestant_s, measured.wall_s
     figures = {
         "records": float(records),
         "bytes": float(size),
         "wall_s": wall_s,
-        "cpu_s": cpu_s,
-        "cpu_workers_s": seconds.get(cpu.WORKERS, 0.0),
-        "cpu_sender_s": seconds.get(cpu.SENDER, 0.0),
-        "cpu_jvm_s": seconds.get(cpu.JVM, 0.0),
+        **cpu_figures(measured.usage),
         "cpu_system_s": measured.usage.system_s,
-        "broker_cpu_s": seconds.get(cpu.BROKER, 0.0),
         "records_per_s": records / wall_s,
         "records_per_core_s": records / cpu_s,
         "cpu_us_per_record": cpu_s / records * 1e6,
@@ -113,3 +144,10 @@ def figures_of(measured: Measured, records: int, size: int, settings: Settings) 
             "batch_fill": counts["bytes"] / counts["batches"] / settings.batch_size,
         }
     return figures
+
+
+def cpu_figures(used: cpu.Usage, share: int = 1) -> dict[str, float]:
+    """Return seconds of processor time by kind of process, divided by a number."""
+    kinds = {"workers": cpu.WORKERS, "sender": cpu.SENDER, "jvm": cpu.JVM}
+    figures = {f"cpu_{name}_s": used.seconds.get(kind, 0.0) / share for name, kind in kinds.items()}
+    return {"cpu_s": used.contestant_s / share, **figures, "broker_cpu_s": used.seconds.get(cpu.BROKER, 0.0) / share}

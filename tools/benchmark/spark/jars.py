@@ -10,7 +10,6 @@ Maven is not asked again for a day.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,50 +19,21 @@ from pathlib import Path
 from typing import Final
 
 from tools.benchmark.errors import MissingError
-from tools.kafka.jars import HOME, missing_maven
+from tools.kafka.jars import HOME, copy_dependencies, missing_maven
 
 FALLBACK: Final = "4.0.0"
 _ASKED_AGAIN_S: Final = 24 * 3600.0
-_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _NEEDED: Final = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """Packages that pyspark does not contain."""
 # Spark's own POM asks a mirror of Maven Central with this id first; a repository with the same id replaces it.
-_POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>shmaccum</groupId>
-  <artifactId>spark-sink</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <repositories>
-    <repository>
-      <id>gcs-maven-central-mirror</id>
-      <url>https://repo.maven.apache.org/maven2</url>
-    </repository>
-  </repositories>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.spark</groupId>
-      <artifactId>spark-sql-kafka-0-10_2.13</artifactId>
-      <version>{version}</version>
-      <exclusions>
-        <exclusion>
-          <groupId>org.apache.hadoop</groupId>
-          <artifactId>*</artifactId>
-        </exclusion>
-      </exclusions>
-    </dependency>
-  </dependencies>
-</project>
-"""
+_REPOSITORY: Final = (
+    "<repositories><repository><id>gcs-maven-central-mirror</id><url>https://repo.maven.apache.org/maven2</url>"
+    "</repository></repositories>"
+)
 
 
 def spark_sink_jars() -> tuple[str, Sequence[Path]]:
-    """Return the version of Spark's sink, and its jars; fetch them if they are missing.
-
-    Raises:
-        MissingError: they are not available; the text has the reason.
-    """
+    """Return the version of Spark's sink, and its jars; fetch them if they are missing."""
     complaints: list[str] = []
     for each in dict.fromkeys((version("pyspark"), FALLBACK)):
         complaint = "" if _directory(each).exists() else _asked_lately(each) or _fetch(each)
@@ -99,18 +69,10 @@ def _fetch(of: str) -> str:
         raise MissingError(wrong)
     HOME.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=HOME, prefix="fetch-") as scratch:
-        pom, fetched, jars = Path(scratch, "pom.xml"), Path(scratch, "fetched"), Path(scratch, "jars")
-        pom.write_text(_POM.format(version=of))
-        command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), _GOAL, "-DincludeScope=runtime"]
-        done = subprocess.run(
-            [*command, f"-DoutputDirectory={fetched}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            return (done.stdout + done.stderr).strip()[:300]
+        fetched, jars = Path(scratch, "fetched"), Path(scratch, "jars")
+        sink = {f"org.apache.spark:spark-sql-kafka-0-10_2.13:{of}": "org.apache.hadoop"}
+        if complaint := copy_dependencies(sink, fetched, _REPOSITORY):
+            return complaint[:300]
         jars.mkdir()
         for jar in fetched.glob("*.jar"):
             if jar.name.startswith(_NEEDED):

@@ -1,19 +1,41 @@
-"""The Spark session that the variants of a case share, with the measurement of its jobs."""
+"""A Spark session in a process of its own, which the variants of a case share, and the measurement of its jobs."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import sys
 import time
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 from tools.benchmark import cpu
+from tools.benchmark.cases.sending import cpu_figures
+from tools.benchmark.contestants import KAFKA_PYTHON, OURS
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import MissingError
-from tools.benchmark.spark.host import SparkHost
+from tools.benchmark.remote import Remote
+from tools.benchmark.settings import for_confluent, for_kafka_python
+from tools.benchmark.spark import tasks
 from tools.benchmark.spark.jars import spark_sink_jars
-from tools.benchmark.spark.jobs import Job, MicroBatch, Query
+from tools.benchmark.spark.jobs import (
+    ARROW,
+    EXACTLY_ONCE,
+    KEPT_CONFLUENT,
+    NOTHING,
+    SPARK_SINK,
+    Job,
+    MicroBatch,
+    Query,
+    data_source,
+    values,
+)
+from tools.benchmark.spark.micro_batches import Running
+from tools.spark_jvm import start_session, stop_session
 
 QUERY_FIGURES: Final = ("wall_s", "cpu_s", "took_s", "add_batch_s", "cpu_us_per_record", "broker_cpu_s", "late")
 """Of a query, in the tables."""
@@ -21,13 +43,11 @@ FIGURES: Final = ("wall_s", "cpu_s", "records_per_s", "cpu_us_per_record", "brok
 """Of a job, in the tables."""
 _LATE: Final = 0.1
 """A micro-batch that begins later than this part of the interval after its time is late."""
+_PATIENCE_S: Final = 900.0
 
 
 class Session:
-    """A session that starts with its first job.
-
-    Args:
-        environment: the benchmark's.
+    """A session that starts with its first job, and ends with `close`, or with the case.
 
     Attributes:
         versions: of Spark's sink, by the names for reports; known once the session has started.
@@ -35,48 +55,29 @@ class Session:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._host: SparkHost | None = None
+        self._driver: Remote | None = None
         self.versions: dict[str, str] = {}
 
     def run(self, job: Job) -> None:
-        """Run a job that is not measured.
-
-        Raises:
-            MissingError: Spark or its sink is not available.
-            BenchmarkError: the job failed.
-        """
-        self._started().run(job)
+        """Run a job that is not measured."""
+        self._started().call("run", job)
 
     def measure(self, job: Job) -> tuple[float, cpu.Usage]:
-        """Run a job; return its wall time in seconds, and what it used.
-
-        Raises:
-            MissingError: Spark or its sink is not available.
-            BenchmarkError: the job failed.
-        """
-        environment, host = self._environment, self._started()
-        before, began = environment.usage([host.pid]), time.monotonic()
+        """Run a job; return its wall time in seconds, and what it used; raise as `run`."""
+        driver = self._started()
+        before, began = self._usage(), time.monotonic()
         # Spark ends idle workers without waiting for them, so they are measured in between.
-        host.run(job, meanwhile=lambda: environment.usage([host.pid]))
-        return time.monotonic() - began, environment.usage([host.pid]).since(before)
+        driver.call("run", job, meanwhile=self._usage)
+        return time.monotonic() - began, self._usage().since(before)
 
     def measure_query(self, query: Query) -> tuple[list[MicroBatch], cpu.Usage]:
-        """Run a query; return the micro-batches that count, and what was used from the first one to the last.
-
-        Raises:
-            MissingError: Spark or its sink is not available.
-            BenchmarkError: the query failed.
-        """
-        environment, host = self._environment, self._started()
-
-        def usage() -> cpu.Usage:
-            return environment.usage([host.pid])
-
-        host.start(query, meanwhile=usage)
-        before = usage()
-        found = host.measured(meanwhile=usage)
-        used = usage().since(before)
-        host.end()
+        """Run a query; return its micro-batches, and what was used from the first one to the last; raise as `run`."""
+        driver = self._started()
+        driver.call("start", query, meanwhile=self._usage)
+        before = self._usage()
+        found = driver.call("measured", meanwhile=self._usage)
+        used = self._usage().since(before)
+        driver.call("end")
         return found, used
 
     def facts(self, tasks: int, rows_each: int, row_size: int, partitions: int) -> Mapping[str, Any]:
@@ -90,22 +91,86 @@ class Session:
         return ChainMap(facts, self.versions)
 
     def close(self) -> None:
-        """Stop it, if it has started."""
-        if self._host is not None:
-            self._host.stop()
+        """Stop it and all its processes; our sender exits on its own."""
+        if self._driver is not None:
+            self._driver.call("stop")
+            self._driver.end()
+            self._driver = None
             self._environment.wait_quiet()
 
-    def _started(self) -> SparkHost:
-        if self._host is None:
+    def _usage(self) -> cpu.Usage:
+        assert self._driver is not None
+        return self._environment.usage([self._driver.pid])
+
+    def _started(self) -> Remote:
+        if self._driver is None:
             try:
                 import pyspark  # noqa: F401
             except ImportError as error:
                 raise MissingError(f"there is no pyspark ({error}): pip install 'shmaccum[spark]'") from None
             environment = self._environment
             self.versions["sink_version"], jars = spark_sink_jars()
-            directory = environment.directory / "spark"
-            self._host = SparkHost(environment.children, directory, environment.new_name(), jars)
-        return self._host
+            make = partial(_Driver, environment.directory / "spark", environment.new_name(), jars)
+            self._driver = Remote(environment.children, "Spark", make, _PATIENCE_S)
+            environment.of_case.callback(self.close)
+        return self._driver
+
+
+class _Driver:
+    """Spark's driver, in its process.
+
+    Args:
+        directory: for Spark's files.
+        slab: name of our slab.
+        jars: of Spark's sink.
+    """
+
+    def __init__(self, directory: Path, slab: str, jars: Sequence[Path]) -> None:
+        self._slab, self._directory = slab, directory
+        self._numbers = itertools.count(1)
+        os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        directory.mkdir(exist_ok=True)
+        os.chdir(directory)  # Python workers look for modules in their working directory first
+        from tools.benchmark.spark.nothing import Nothing
+
+        more = {"spark.driver.memory": "2g", "spark.jars": ",".join(map(str, jars))}
+        self._spark = start_session(f"local[{os.cpu_count()}]", directory, more)
+        self._spark.sparkContext.setLogLevel("ERROR")
+        self._spark.dataSource.register(Nothing)
+
+    def run(self, job: Job) -> None:
+        """Run a job to its end."""
+        rows = self._spark.range(0, job.rows, 1, job.tasks).selectExpr(values("id", job.row_size))
+        if job.how in (OURS, EXACTLY_ONCE, SPARK_SINK, NOTHING):
+            name, options = data_source(job, self._slab)
+            once = {"txnAppId": "benchmark", "txnVersion": str(next(self._numbers))} if job.how == EXACTLY_ONCE else {}
+            rows.write.format(name).mode("append").options(**options, **once).save()
+        elif job.how == KAFKA_PYTHON:
+            settings = {"bootstrap_servers": job.servers} | for_kafka_python(job.settings)
+            rows.foreachPartition(partial(tasks.by_kafka_python, settings, job.topic))
+        elif job.how == ARROW:
+            rows.mapInArrow(tasks.look_at, rows.schema).write.format("noop").mode("overwrite").save()
+        else:
+            send = tasks.by_kept_confluent if job.how == KEPT_CONFLUENT else tasks.by_confluent
+            settings = {"bootstrap.servers": job.servers} | for_confluent(job.settings)
+            rows.foreachPartition(partial(send, settings, job.topic))
+
+    def start(self, query: Query) -> None:
+        """Start a query; return when its first micro-batch is committed."""
+        checkpoint = self._directory / f"checkpoint-{next(self._numbers)}"
+        self._query = Running(self._spark, query, self._slab, checkpoint)
+
+    def measured(self) -> list[MicroBatch]:
+        """Return the query's other micro-batches when the last of them is committed; the query still runs."""
+        return self._query.measured()
+
+    def end(self) -> None:
+        """Stop the query."""
+        self._query.stop()
+
+    def stop(self) -> None:
+        """Stop the session."""
+        stop_session(self._spark)
 
 
 def figures(job: Job, wall_s: float, used: cpu.Usage) -> dict[str, float]:
@@ -114,7 +179,7 @@ def figures(job: Job, wall_s: float, used: cpu.Usage) -> dict[str, float]:
         "records": float(job.rows),
         "bytes": float(job.rows * job.row_size),
         "wall_s": wall_s,
-        **_processor_time(used, 1),
+        **cpu_figures(used),
         "records_per_s": job.rows / wall_s,
         "records_per_core_s": job.rows / used.contestant_s,
         "cpu_us_per_record": used.contestant_s / job.rows * 1e6,
@@ -133,22 +198,10 @@ def query_figures(query: Query, found: Sequence[MicroBatch], used: cpu.Usage) ->
         "records": float(job.rows * count),
         "bytes": float(job.rows * count * job.row_size),
         "wall_s": found[-1].began_s + found[-1].took_s - found[0].began_s,
-        **_processor_time(used, count),
+        **cpu_figures(used, count),
         "took_s": fmean(each.took_s for each in found),
         "took_most_s": max(each.took_s for each in found),
         "add_batch_s": fmean(each.add_batch_s for each in found),
         "cpu_us_per_record": used.contestant_s / (job.rows * count) * 1e6,
         "late": float(sum(each.began_s % query.interval_s > _LATE * query.interval_s for each in found)),
-    }
-
-
-def _processor_time(used: cpu.Usage, share: int) -> dict[str, float]:
-    """Return seconds of processor time by kind of process, divided by a number."""
-    seconds = {kind: each / share for kind, each in used.seconds.items()}
-    return {
-        "cpu_s": used.contestant_s / share,
-        "cpu_workers_s": seconds.get(cpu.WORKERS, 0.0),
-        "cpu_sender_s": seconds.get(cpu.SENDER, 0.0),
-        "cpu_jvm_s": seconds.get(cpu.JVM, 0.0),
-        "broker_cpu_s": seconds.get(cpu.BROKER, 0.0),
     }

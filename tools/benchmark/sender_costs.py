@@ -1,20 +1,20 @@
-"""The sender alone: the cost of sending a batch, and of finding it.
+"""The sender alone: what sending a batch costs, and finding it.
 
 The tool first fills a slab with full batches of 16 KiB, which does not count. Then the sender empties it into an
 acknowledging sink in another process (`tools.sink`). The cost is the processor time, user and system, of the sender's
 process: ready, drain, sequence numbers, CRC, request, response, completion, memory. A batch is one record here, which
 makes no difference to the sender.
 
-The second table is `ready` and `drain` alone, with ten batches to send among more and more partitions. The others are
-empty or hold a batch that still lingers. The least of all rounds counts, because it was disturbed least.
+Finding is `ready` and `drain` alone, with ten batches to send among more and more partitions. The others are empty or
+hold a batch that still lingers.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Final
 
@@ -23,7 +23,6 @@ from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.sender.sender import Sender
-from tools.bench.harness import Row, print_table, used_by
 from tools.sink import running_sink
 from tools.support.own_slab import OwnSlab, now_ms
 
@@ -31,7 +30,6 @@ BATCH_SIZE: Final = 16 * 1024
 BATCHES: Final = 2048
 TOPIC: Final = "bench-sender"
 READY_BATCHES: Final = 10
-CPU: Final = "cpu_us_per_batch"
 UNLIMITED: Final = 1 << 30
 
 
@@ -80,14 +78,14 @@ def _empty(slab: _Slab, sender: Sender, batches: int) -> dict[str, float]:
     words = slab.slab.words
     sent, requests, size = words[Super.BATCHES_SENT], words[Super.REQUESTS_SENT], words[Super.BYTES_SENT]
 
-    def run() -> None:
-        while words[Super.BATCHES_SENT] - sent < batches:
-            sender.run_once(now_ms())
-
-    _, user_s, system_s = used_by(run)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    while words[Super.BATCHES_SENT] - sent < batches:
+        sender.run_once(now_ms())
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    user_s, system_s = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
     return {
         "batches_per_request": batches / (words[Super.REQUESTS_SENT] - requests),
-        CPU: (user_s + system_s) / batches * 1e6,
+        "cpu_us_per_batch": (user_s + system_s) / batches * 1e6,
         "system_us_per_batch": system_s / batches * 1e6,
         "mb_per_core_s": (words[Super.BYTES_SENT] - size) / (user_s + system_s) / 1e6,
     }
@@ -117,25 +115,3 @@ def finding_costs(partitions: int, rounds: int, *, lingering: bool) -> list[floa
             assert len(drained) == READY_BATCHES
             accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])
         return costs
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--partitions", default="1,8,64", help="of the topic, separated by commas")
-    parser.add_argument("--rounds", type=int, default=5)
-
-
-def run(options: argparse.Namespace) -> None:
-    print_table("sending", _sending([int(each) for each in options.partitions.split(",")], options.rounds))
-    print_table(f"\nready + drain of {READY_BATCHES}", _finding(options.rounds * 20))
-
-
-def _sending(partitions: Sequence[int], rounds: int) -> Iterator[Row]:
-    for each in partitions:
-        yield f"{each} partitions", min(sending_costs(each, rounds), key=lambda cost: cost[CPU])
-
-
-def _finding(rounds: int) -> Iterator[Row]:
-    for lingering in (False, True):
-        for partitions in (10, 100, 1000):
-            label = f"{partitions} partitions, the others {'lingering' if lingering else 'empty'}"
-            yield label, {"µs": min(finding_costs(partitions, rounds, lingering=lingering))}

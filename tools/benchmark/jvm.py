@@ -10,17 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Final
 
+from tools.benchmark.cases.sending import Sent
+from tools.benchmark.environment import Member, Work
 from tools.benchmark.errors import BenchmarkError, MissingError
 from tools.benchmark.load import Load
-from tools.benchmark.process_group import Member, Sent, Work
 from tools.benchmark.settings import Settings, by_kafkas_names
 from tools.kafka.cluster import ensure_kafka
 from tools.kafka.errors import KafkaMissingError
 from tools.kafka.jvm import class_path, java_program
 
 SOURCE: Final = Path(__file__).with_name("JvmProducer.java")
-_HEAP: Final = "-Xmx1g"
-_LOG_LEVEL: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+_WARM_UP_SHARE: Final = 0.2
+"""More than the others': the JVM compiles what it runs often."""
+_OPTIONS: Final = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _COMPILER: Final = "org.codehaus.janino.SimpleCompiler"
 _COMPILER_JARS: Final = ("janino-*.jar", "commons-compiler-*.jar")
 _SERIALIZER: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
@@ -28,13 +30,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 def sending_in_jvm(
-    servers: str,
-    settings: Settings,
-    directory: Path,
-    make_load: Callable[[], Load],
-    *,
-    threads: int,
-    warm_up_share: float,
+    servers: str, settings: Settings, directory: Path, make_load: Callable[[], Load], *, threads: int
 ) -> Work:
     """Return the work of sending a load by each of so many threads; its result is a `Sent`.
 
@@ -44,31 +40,23 @@ def sending_in_jvm(
         directory: for the program's files.
         make_load: returns the load; its values repeat from the first on if there are fewer.
         threads: number of threads.
-        warm_up_share: fraction of the records to send once before; these do not count.
-
-    Raises:
-        MissingError: Kafka or the compiler is not here.
     """
     try:
         ensure_kafka()
     except KafkaMissingError as error:
         raise MissingError(str(error)) from error
-    command = [java_program(), _HEAP, _LOG_LEVEL, "-cp", f"{class_path()}:{_compiler()}", _COMPILER]
+    command = [java_program(), *_OPTIONS, "-cp", f"{class_path()}:{_compiler()}", _COMPILER]
 
     def work(member: Member) -> None:
         load = make_load()
-        warm_up = int(load.count * warm_up_share)
-        properties = by_kafkas_names(settings) | {
-            "bootstrap.servers": servers,
-            "key.serializer": _SERIALIZER,
-            "value.serializer": _SERIALIZER,
-        }
+        warm_up = int(load.count * _WARM_UP_SHARE)
+        serializers = {f"{part}.serializer": _SERIALIZER for part in ("key", "value")}
+        properties = by_kafkas_names(settings) | {"bootstrap.servers": servers} | serializers
         settings_file, records_file = directory / f"{load.topic}.properties", directory / f"{load.topic}.records"
         settings_file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         with records_file.open("wb") as file:
             write_records(load, file)
-        numbers = (load.count, threads, warm_up)
-        program = [SOURCE, "JvmProducer", settings_file, load.topic, records_file, *numbers]
+        program = [SOURCE, "JvmProducer", settings_file, load.topic, records_file, load.count, threads, warm_up]
         with subprocess.Popen(
             [*command, *map(str, program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         ) as process:

@@ -1,0 +1,163 @@
+"""Cases 1, 2, 5 and 10: one process that sends record by record, in columns, of all sizes, and in an event loop."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+from tools.benchmark.brokers import APACHE, SINK, TITLES
+from tools.benchmark.cases.base import Case, Variant
+from tools.benchmark.cases.sending import send, sending_variant
+from tools.benchmark.contestants import (
+    AIOKAFKA,
+    CONFLUENT,
+    CONFLUENT_DEFAULTS,
+    KAFKA_PYTHON,
+    OUR_ASYNC,
+    OUR_COLUMNS,
+    OURS,
+    PEERS,
+)
+from tools.benchmark.environment import Environment
+from tools.benchmark.load import ROWS_A_BATCH, Load, make_batches, make_keys, make_values
+from tools.benchmark.settings import MEBIBYTE, Settings
+
+_VALUE_SIZE: Final = 100
+_PARTITIONS: Final = 4
+_RECORDS: Final = 200_000
+_ROWS: Final = 400_000
+_LARGE: Final = Settings(batch_size=MEBIBYTE // 2)
+
+
+def _records(environment: Environment) -> Sequence[Variant]:
+    """Return variants with and without keys and kept futures, into Apache Kafka and the cheaper sink."""
+    combinations = [(APACHE, keyed, keep, Settings()) for keyed, keep in itertools.product((False, True), repeat=2)]
+    combinations += [(SINK, False, False, Settings()), (SINK, True, False, Settings()), (APACHE, False, False, _LARGE)]
+    return [_of_records(environment, *each) for each in environment.some(combinations, 3)]
+
+
+def _of_records(environment: Environment, kind: str, keyed: bool, keep: bool, settings: Settings) -> Variant:
+    count, key, large = environment.count(_RECORDS), "keyed" if keyed else "unkeyed", settings == _LARGE
+
+    def load(topic: str, number: int) -> Load:
+        return Load(topic, make_values(count, _VALUE_SIZE), make_keys(count) if keyed else None, keep=keep)
+
+    return sending_variant(
+        environment,
+        kind,
+        load,
+        partitions=_PARTITIONS,
+        settings=settings,
+        name="-".join([kind, key, *["kept"] * keep, *["large-batches"] * large]),
+        title=f"{key}{', futures kept' * keep}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
+        contestants=(OURS, *PEERS, *[CONFLUENT_DEFAULTS] * (kind == APACHE and not keep and not large)),
+        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 10 * keyed, "partitions": _PARTITIONS},
+        turn_s=1.8,
+    )
+
+
+def _columns(environment: Environment) -> Sequence[Variant]:
+    """Return variants with and without keys, into both brokers, and one with large batches; peers send row by row."""
+    combinations = [*itertools.product((APACHE, SINK), (False, True), (Settings(),)), (APACHE, False, _LARGE)]
+    return [_of_columns(environment, *each) for each in environment.some(combinations, 3)]
+
+
+def _of_columns(environment: Environment, kind: str, keyed: bool, settings: Settings) -> Variant:
+    count, key = environment.count(_ROWS, least=2 * ROWS_A_BATCH), "keyed" if keyed else "unkeyed"
+    large = settings == _LARGE
+
+    def load(topic: str, number: int) -> Load:
+        return Load(topic, batches=make_batches(count, _VALUE_SIZE, keys=keyed))
+
+    return sending_variant(
+        environment,
+        kind,
+        load,
+        partitions=_PARTITIONS,
+        settings=settings,
+        name="-".join([kind, key, *["large-batches"] * large]),
+        title=f"{key}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
+        contestants=(OUR_COLUMNS, *PEERS),
+        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 10 * keyed, "partitions": _PARTITIONS},
+        seldom={KAFKA_PYTHON: 3},
+        turn_s=2.2,
+    )
+
+
+def _in_loop(environment: Environment) -> Sequence[Variant]:
+    """Return `AsyncProducer` beside the synchronous `Producer` and aiokafka; then with every future kept."""
+    return [_of_loop(environment, keep) for keep in (False, True)]
+
+
+def _of_loop(environment: Environment, keep: bool) -> Variant:
+    count = environment.count(_RECORDS)
+    return sending_variant(
+        environment,
+        APACHE,
+        lambda topic, _: Load(topic, make_values(count, _VALUE_SIZE), keep=keep),
+        partitions=_PARTITIONS,
+        name="apache-kept" if keep else "apache",
+        title=f"unkeyed{', futures kept' * keep}, into {TITLES[APACHE]}",
+        contestants=(OUR_ASYNC, OURS, AIOKAFKA),
+        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 0, "partitions": _PARTITIONS},
+        turn_s=1.8,
+    )
+
+
+OF_SIZES: Final = {
+    "10 B": 10, "100 B": 100, "1 KiB": 1 << 10, "10 KiB": 10 << 10, "100 KiB": 100 << 10, "1 MiB": 1 << 20,
+}  # fmt: skip
+_CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
+_CODEC_SIZE: Final = 1 << 10
+_MOST_RECORDS: Final = 150_000
+_MOST_BYTES: Final = 32 * MEBIBYTE
+_ARROW_BYTES: Final = 4 * MEBIBYTE
+"""An Arrow batch has `ROWS_A_BATCH` rows, or fewer so that it is not larger than this."""
+_SIZE_FIGURES: Final = ("mb_per_core_s", "mb_per_s", "cpu_us_per_record", "cpu_s", "broker_cpu_s")
+
+
+def _sizes(environment: Environment) -> Sequence[Variant]:
+    """Return every size uncompressed, and every codec at 1 KiB; the sizes contain the uncompressed one."""
+    sizes = [
+        _of_size(environment, f"size-{size}", f"records of {text}", size)
+        for text, size in environment.some([*OF_SIZES.items()], 5)
+    ]
+    return sizes + [
+        _of_size(environment, f"codec-{codec}", f"records of 1 KiB, compression {codec}", _CODEC_SIZE, codec)
+        for codec in environment.some(_CODECS, 3)
+    ]
+
+
+def _of_size(environment: Environment, name: str, title: str, size: int, codec: str = "none") -> Variant:
+    most = min(_MOST_RECORDS, _MOST_BYTES // size)
+    count = environment.count(most, least=max(4, min(200, (1 << 20) // size)))
+    # A record of 1 MiB exceeds a request of 1 MiB, the default.
+    settings = Settings(max_request_size=2 * MEBIBYTE, compression=codec)
+
+    def turn(contestant: str) -> dict[str, float]:
+        def load(topic: str, number: int) -> Load:
+            if contestant == OUR_COLUMNS:
+                rows = max(1, min(ROWS_A_BATCH, _ARROW_BYTES // size))
+                return Load(topic, batches=make_batches(count, size, keys=False, rows=rows))
+            return Load(topic, make_values(count, size))
+
+        return send(environment, APACHE, contestant, settings, load, partitions=_PARTITIONS)
+
+    return Variant(
+        name=name,
+        title=title,
+        contestants=(OURS, OUR_COLUMNS, CONFLUENT),
+        turn=turn,
+        figures=_SIZE_FIGURES,
+        broker=APACHE,
+        settings=settings,
+        facts={"records": count, "value_size": size, "partitions": _PARTITIONS},
+        turn_s=1.2,
+    )
+
+
+RECORDS: Final = Case(1, "records", "One process, record by record", _records)
+COLUMNS: Final = Case(2, "columns", f"One process, Arrow batches of {ROWS_A_BATCH:,} rows", _columns)
+SIZES: Final = Case(5, "sizes", "Sizes and codecs", _sizes)
+ASYNCIO: Final = Case(10, "asyncio", "One process, record by record, in an event loop", _in_loop)
