@@ -15,6 +15,8 @@ A run is one micro-batch, however many attempts it takes. In the end, a ``read_c
 of each task once, and no transaction may be open.
 
 The processes are forks of this one. What each has done is in the report, by lot of ``--seed``; the timing is not.
+
+With ``--spark``, it is Spark itself that plans, writes and commits (`tools.stress.once_spark`).
 """
 
 from __future__ import annotations
@@ -44,12 +46,25 @@ from types import FrameType
 from typing import Any, Final
 
 from tools.kafka import KafkaCluster, ensure_kafka
+from tools.stress.lots import Death
 from tools.support.slabcheck import sender_pid
 
-TOPIC: Final = "exactly-once"
-_PARTITIONS: Final = 6
-_TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
-"""Code in which a process can be killed at each line."""
+_WITH_SPARK: Final = {"kill_driver": 0.1, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
+_DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
+    None: {"kill_driver": 0.4, "kill_sender": 0.05, "stop_worker": 0.03, "workers": 3},
+    "local": _WITH_SPARK,
+    "local-cluster": _WITH_SPARK | {"kill_executor": 0.03},
+}
+"""Options that differ between the kinds of runs, or that not every kind has."""
+_EPILOG: Final = """\
+With --spark, a real Structured Streaming query writes them, in a driver of its own, which starts again on its
+checkpoint after each death (tools/stress/once_spark.py). Spark speculates only with local-cluster.
+
+examples:
+  python -m tools.stress --exactly-once --runs 400 --transaction-version 1
+  python -m tools.stress --exactly-once --spark local --runs 100
+  python -m tools.stress --exactly-once --spark local-cluster --runs 100 --kill-executor 0.1
+"""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -57,23 +72,44 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tools.stress --exactly-once",
         description="Kill drivers, tasks and senders of a write that is exactly once, and count what is visible.",
-        epilog="example: python -m tools.stress --exactly-once --runs 400 --transaction-version 1",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
     def add(name: str, metavar: str, kind: type, default: object, what: str) -> None:
-        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=f"{what} [%(default)s]")
+        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
 
-    add("--runs", "N", int, 200, "micro-batches")
-    add("--tasks", "N", int, 4, "tasks of each")
-    add("--workers", "N", int, 3, "processes that write tasks")
-    add("--kill-driver", "P", float, 0.4, "probability, of each plan and commit")
-    add("--kill-worker", "P", float, 0.1, "probability, of each task")
-    add("--stop-worker", "P", float, 0.03, "probability, of each task")
-    add("--kill-sender", "P", float, 0.05, "probability, of each look at the tasks")
-    add("--transaction-version", "V", int, 2, "the brokers', 1 or 2")
-    add("--seed", "X", int, secrets.randbelow(1 << 32), "a new one, which the report shows")
+    parser.add_argument("--spark", choices=("local", "local-cluster"), help="real Spark, with this master")
+    add("--runs", "N", int, 200, "micro-batches [%(default)s]")
+    add("--tasks", "N", int, 4, "tasks of each [%(default)s]")
+    add("--workers", "N", int, None, "without Spark: processes that write tasks [3]")
+    add("--kill-driver", "P", float, None, "probability, of each plan and commit [0.4; Spark: 0.1]")
+    add("--kill-worker", "P", float, 0.1, "probability, of each task [%(default)s]")
+    add("--stop-worker", "P", float, None, "without Spark: probability, of each task [0.03]")
+    add("--kill-sender", "P", float, None, "probability, of each look at the tasks [0.05; Spark: task 0.08]")
+    add("--kill-executor", "P", float, None, "with local-cluster: probability, of each task [0.03]")
+    add("--fail-task", "P", float, None, "with Spark: probability, that a task's own code fails [0.1]")
+    add("--slow-task", "P", float, None, "with Spark: probability, that a task waits, half done [0.1]")
+    version = "the brokers' [%(default)s]"
+    parser.add_argument("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help=version)
+    add("--seed", "X", int, secrets.randbelow(1 << 32), "[a new one, which the report shows]")
     add("--json", "FILE", Path, None, "write the report to FILE")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    mine = _DEFAULTS[options.spark]
+    for name in sorted({name for names in _DEFAULTS.values() for name in names}):
+        if getattr(options, name) is None:
+            setattr(options, name, mine.get(name))
+        elif name not in mine:
+            kinds = [kind for kind in _DEFAULTS if name in _DEFAULTS[kind]]
+            shown = " and ".join(f"--spark {kind}" if kind else "runs without --spark" for kind in kinds)
+            parser.error(f"--{name.replace('_', '-')} is for {shown} only")
+    return options
+
+
+# --- what runs with and without Spark share ----------------------------------------------------------------
+
+TOPIC: Final = "exactly-once"
+_PARTITIONS: Final = 6
 
 
 @contextmanager
@@ -165,7 +201,7 @@ def report(
     return 1 if wrong else 0
 
 
-# --- the run --------------------------------------------------------------------------------------------
+# --- without Spark -----------------------------------------------------------------------------------------
 
 _LINES_OF_A_PLAN: Final = 3000
 _LINES_OF_A_COMMIT: Final = 4000
@@ -215,29 +251,6 @@ def last_plan(job: Job) -> list[str]:
     except Exception as error:
         return [f"the last plan failed: {error}"]
     return []
-
-
-class Death:
-    """Kill this process at the n-th line of the traced code; never, for 0."""
-
-    def __init__(self, line: int) -> None:
-        self._left = line
-
-    def __enter__(self) -> None:
-        if self._left:
-            sys.settrace(self._trace)
-
-    def __exit__(self, *error: object) -> None:
-        sys.settrace(None)
-
-    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        if not any(part in frame.f_code.co_filename for part in _TRACED):
-            return None
-        if event == "line":
-            self._left -= 1
-            if not self._left:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self._trace
 
 
 class Worker:
@@ -456,6 +469,10 @@ def _shown(error: Exception) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = parse(arguments)
+    if options.spark is not None:
+        from tools.stress import once_spark
+
+        return once_spark.main(options)
     with broker(options.transaction_version) as (cluster, _):
         began = time.monotonic()
         name = f"stress-once-{os.getpid()}"

@@ -71,12 +71,15 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--max-stall", metavar="S", type=float, default=15.0, help="longest time without progress [%(default)s]")
     add("--soak", action="store_true", help="see below")
     add("--json", metavar="FILE", type=Path, help="write the report to FILE")
+    add("--spark", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     for name, (least, most) in _BOUNDS.items():
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
             parser.error(f"--{name.replace('_', '-')} {value} is not between {least:g} and {most:g}")
     soak = options.soak
+    if options.spark is not None:
+        parser.error("--spark needs --exactly-once")
     if options.pid_namespaces and soak:
         parser.error("--pid-namespaces is not for --soak")
     if options.pid_namespaces > options.producers:
