@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from runs import ROOT, run_python
 
-from tools.wheels import building, environments, over
+from tools.wheels import building, environments, fresh_root, over
 from tools.wheels.building import PYTHONS, TARGETS, Python, Target, WheelError
 from tools.wheels.environments import UntriedError, try_wheel
 
@@ -85,6 +85,15 @@ def test_a_wheel_is_known_by_its_name(tmp_path: Path) -> None:
         over.target_of(wheel)
     wheel.touch()
     assert over.target_of(wheel) == BY_NAME["cp313-musllinux_1_2_x86_64"]
+
+
+def test_the_first_program_is_that_of_the_readme() -> None:
+    program = fresh_root.first_program((ROOT / "README.md").read_text(), "127.0.0.1:9")
+    compile(program, "first.py", "exec")
+    assert "127.0.0.1:9" in program
+    assert "broker1" not in program
+    with pytest.raises(WheelError, match=r"README\.md has no program"):
+        fresh_root.first_program("# shmaccum\n", "127.0.0.1:9")
 
 
 def test_a_trial_knows_nothing_of_this_source_tree(monkeypatch: pytest.MonkeyPatch) -> None:

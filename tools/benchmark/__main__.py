@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from tools.benchmark.cases import CASES
+from tools.benchmark.comparisons import THEIRS
 from tools.benchmark.document import as_text, renew
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError
@@ -22,6 +24,8 @@ from tools.benchmark.machine import commit, machine
 from tools.benchmark.measuring import Progress, minutes, run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
+from tools.benchmark.regress import as_text as changes_as_text
+from tools.benchmark.regress import regress
 from tools.benchmark.results import FORMAT, Result, incomplete, load
 from tools.benchmark.settings import Settings, by_kafkas_names
 
@@ -35,6 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
             _list(options)
             sys.stdout.flush()
             return 0
+        if options.base:
+            found = regress(options.base, options.cases, options.rounds, options.scale)
+            print(changes_as_text(found), flush=True)
+            return int(any(each.is_worse for each in found))
         result = load(options.result) if options.result is not None else _measure(options, given)
         if options.plots is not None:
             write_plots(result, options.plots)
@@ -104,6 +112,9 @@ def _run(options: Options, environment: Environment, result: dict[str, Any], pro
         if unknown := set(options.variants) - known:
             raise BenchmarkError(f"no variant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
         variants = [[variant for variant in of_case if variant.name in options.variants] for of_case in variants]
+    if options.ours:
+        ours = [[(each, [who for who in each.contestants if who not in THEIRS]) for each in of] for of in variants]
+        variants = [[replace(each, contestants=kept) for each, kept in of if kept] for of in ours]
     expected_s = sum(each.expected_s(options.rounds) for of_case in variants for each in of_case)
     progress.expected_s = expected_s
     if options.scale >= 1 and not options.smoke:

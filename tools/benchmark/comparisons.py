@@ -184,7 +184,7 @@ def _times(result: Result, producers: int, partitions: int, contestant: str) -> 
 # --- where a peer is better ---------------------------------------------------------------------------------
 
 _OURS: Final = (OURS, OUR_ASYNC, OUR_COLUMNS, EXACTLY_ONCE)
-_THEIRS: Final = (*PEERS, CONFLUENT_DEFAULTS, KEPT_CONFLUENT, SPARK_SINK)
+THEIRS: Final = (*PEERS, CONFLUENT_DEFAULTS, KEPT_CONFLUENT, SPARK_SINK)
 _SAID_BY: Final = {
     "cpu_us_per_record": ("records_per_core_s", "mb_per_core_s", "cpu_s"),
     "cpu_s": ("records_per_core_s", "mb_per_core_s"),
@@ -200,7 +200,7 @@ def losses(result: Result) -> Table:
     for case in result["cases"]:
         for variant in variants_of(result, case["name"]):
             for ours in filter(variant["contestants"].__contains__, _OURS):
-                for peer in filter(variant["contestants"].__contains__, _THEIRS):
+                for peer in filter(variant["contestants"].__contains__, THEIRS):
                     lost = [f"{FIGURES[name]} {with_spread(found, ' ×')}" for name, found in _lost(variant, ours, peer)]
                     if lost:
                         rows.append([f"{case['number']}. {variant['title']}", ours, peer, ", ".join(lost)])
@@ -209,12 +209,16 @@ def losses(result: Result) -> Table:
 
 def _lost(variant: Result, ours: str, peer: str) -> Iterator[tuple[str, Spread]]:
     for figure in variant["figures"]:
-        is_said = any(other in variant["figures"] for other in _SAID_BY.get(figure, ()))
-        if figure in LESS_IS_BETTER | MORE_IS_BETTER and not is_said:
+        if figure in LESS_IS_BETTER | MORE_IS_BETTER and not is_said(figure, variant["figures"]):
             mine, other = _rounds(variant, ours, figure), _rounds(variant, peer, figure)
             found = ratio(other, mine, figure) if figure in LESS_IS_BETTER else ratio(mine, other, figure)
             if found is not None and found.median < 1:
                 yield figure, found
+
+
+def is_said(figure: str, figures: Sequence[str]) -> bool:
+    """Return whether a figure only repeats another one of these."""
+    return any(other in figures for other in _SAID_BY.get(figure, ()))
 
 
 def _rounds(variant: Result, contestant: str, figure: str) -> Sequence[Result]:

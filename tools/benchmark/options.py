@@ -19,6 +19,7 @@ examples:
   python -m tools.benchmark --all --json bench.json
   python -m tools.benchmark --case records columns --rounds 7
   python -m tools.benchmark --all --json bench.json --plots docs --document docs/performance.md
+  python -m tools.benchmark --case records columns sender --regress HEAD~20
   python -m tools.benchmark --from bench.json --plots docs --document docs/performance.md docs/performance/tables.md
 """
 DEFAULT_ROUNDS: Final = 5
@@ -43,6 +44,9 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
     add("--smoke", action="store_true", help="every case with a minimal load: only shows that it works")
     add("--lines", metavar="FILE", type=Path, help="a file whose lines case 11 sends, too, such as a web server's log")
+    add("--ours", action="store_true", help="only our own contestants, without peers")
+    regress = "measure this checkout and COMMIT in turns; exit status 1 if a figure got worse by more than its noise"
+    add("--regress", dest="base", metavar="COMMIT", default="", help=regress)
     add("--list", action="store_true", help="show the cases and their variants, and measure nothing")
     add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, after every variant")
     add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, use the result of --json FILE")
@@ -59,6 +63,8 @@ def parse(arguments: Sequence[str]) -> Options:
     if options.variants and not names:
         parser.error("--variant NAME ...: of which case? Say --case CASE ..., too; --list shows both")
     names = list(CASES) if options.all or (options.smoke and not names) else names
+    if options.base and (options.json or options.plots or options.documents or options.result or options.smoke):
+        parser.error("--regress COMMIT prints its result: leave out --json, --plots, --document, --from and --smoke")
     if options.result is not None and (names or options.rounds or options.scale or options.json):
         parser.error("--from FILE measures nothing: leave out --all, --case, --smoke, --rounds, --scale and --json")
     if not (names or options.list or options.result):

@@ -42,7 +42,6 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from tools.kafka import KafkaCluster, ensure_kafka

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +29,34 @@ from tools.wheels.building import (
     check_platform,
     unpack_sdist,
 )
-from tools.wheels.environments import UntriedError, try_wheel
+from tools.wheels.environments import Trial, UntriedError, try_wheel
 
 _HEAD: Final = (
     "| wheel | size, MB | auditwheel finds it consistent with | compiled in, s | `pip install`, s | tried with |\n"
     "| --- | --- | --- | --- | --- | --- |"
 )
+
+
+@dataclass
+class _Wheel:
+    """What is known of a wheel when it was built."""
+
+    target: Target
+    path: Path
+    platform: str
+    seconds: float
+    trial: Trial | None = None
+    untried: str = ""
+
+    def row(self) -> str:
+        """Return its row of the table that is printed."""
+        seconds, remark = self.trial.installed if self.trial else (None, "")
+        installed = f"{seconds:.1f}" if seconds else ""
+        tried = f"CPython {self.trial.version} {self.trial.machine}" if self.trial else f"not tried: {self.untried}"
+        if remark:
+            tried += f"; {remark}"
+        size = self.path.stat().st_size / 1e6
+        return f"| `{self.target}` | {size:.1f} | {self.platform} | {self.seconds:.0f} | {installed} | {tried} |"
 
 
 def main() -> int:
@@ -57,43 +80,37 @@ def main() -> int:
         source = unpack_sdist(sdist)
         plain = build_plain(source)
         built, failures = _build(chosen, source, plain, directory)
-        check_description([sdist, *(path for path, _ in built.values())])
+        check_description([sdist, *(wheel.path for wheel in built)])
     except WheelError as error:
         print(error, file=sys.stderr)
         return 1
     if arguments.trial:
         failures += _try_all(built)
     print(_HEAD)
-    for target, (_, cells) in built.items():
-        print(f"| `{target}` | {' | '.join(cells)} |")
+    for wheel in built:
+        print(wheel.row())
     for failure in failures:
         print(failure, file=sys.stderr)
     return 1 if failures else 0
 
 
-Built = dict[Target, tuple[Path, list[str]]]
-"""Target -> its wheel, and its cells of the table that is printed."""
-
-
-def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path) -> tuple[Built, list[str]]:
+def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path) -> tuple[list[_Wheel], list[str]]:
     """Build and check the wheels; return them, and why others failed."""
-    built: Built = {}
-    failures = []
+    built, failures = [], []
     for target in targets:
         start = time.monotonic()
         try:
             path = build_wheel(source, plain, target, directory)
             seconds = time.monotonic() - start
-            size = f"{path.stat().st_size / 1e6:.1f}"
-            built[target] = path, [size, check_platform(path, target), f"{seconds:.0f}"]
-            print(f"{path.name}: {size} MB in {seconds:.0f} s", flush=True)
+            built.append(_Wheel(target, path, check_platform(path, target), seconds))
+            print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB in {seconds:.0f} s", flush=True)
         except WheelError as error:
             failures.append(str(error))
             print(f"{target} failed", flush=True)
     return built, failures
 
 
-def _try_all(built: Built) -> list[str]:
+def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
     """Try the wheels; return why some failed."""
     try:
         ensure_kafka()
@@ -104,13 +121,13 @@ def _try_all(built: Built) -> list[str]:
         tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch,
         KafkaCluster(Path(scratch), overrides=ANY_TOPIC) as cluster,
     ):
-        for target, (path, cells) in built.items():
+        for wheel in wheels:
             try:
-                cells += try_wheel(path, target, cluster.bootstrap_servers)
+                wheel.trial = try_wheel(wheel.path, wheel.target, cluster.bootstrap_servers)
             except UntriedError as error:
-                cells += ["", f"not tried: {error}"]
+                wheel.untried = str(error)
             except WheelError as error:
-                cells += ["", "failed"]
+                wheel.untried = "failed"
                 failures.append(str(error))
     return failures
 

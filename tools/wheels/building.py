@@ -247,7 +247,11 @@ def _pack(plain: Path, modules: Path, target: Target, directory: Path) -> Path:
 
 
 def run(what: str, command: list[str], directory: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command in a directory, with more environment variables; return its output."""
+    """Run a command in a directory, with more environment variables; return its output.
+
+    Raises:
+        WheelError: it fails, or is not there: ``what`` could not be done.
+    """
     try:
         done = subprocess.run(
             command, cwd=directory, env=os.environ | (environment or {}), capture_output=True, text=True, check=False

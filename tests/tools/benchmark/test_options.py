@@ -43,6 +43,7 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--variant large", "of which case? Say --case CASE ..., too"),
         ("--case 11 --lines /nowhere.log", "--lines /nowhere.log: there is no such file"),
         ("--case 1 --lines /etc/hostname", "only case 11 sends them, add --case jvm"),
+        ("--case 1 --regress HEAD --json x", "--regress COMMIT prints its result"),
         ("--all --document /nowhere.md", "there is no such file"),
     ],
 )
