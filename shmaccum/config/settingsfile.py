@@ -56,7 +56,7 @@ def is_secret(name: str) -> bool:
 
 
 def parse_settings(text: str, name: str) -> dict[str, object]:
-    """Return the settings in a text, by its name in errors. Raises ConfigError: it begins as JSON but is none."""
+    """Return the settings in a text, called ``name`` in errors. Raises ConfigError: it begins as JSON but is none."""
     if not text.lstrip().startswith("{"):
         return dict(parse_properties(text))
     try:

@@ -1116,6 +1116,7 @@ cdef class Appender:
         cdef Queue queue
         cdef Record record
         cdef OpenBatch seen
+        cdef uint64_t most
         self._opened()
         _set_queue(&queue, &self.producer.deques, partition, 0, 0)
         if self.pool is None or not look_at_open(&self.producer, &queue, &seen):
@@ -1126,7 +1127,8 @@ cdef class Appender:
         header = header_of(&self.producer.deques.slots, seen.slot)
         if not _may_grow(&self.producer, &queue, header, seen.commit >> COMMIT_SIZE_SHIFT, &record):
             return None, 0
-        return Buffer(seen.slot, seen.slots, seen.generation), _most_slots(&self.producer, &queue) - seen.slots
+        most = _most_slots(&self.producer, &queue)  # perhaps less by now
+        return Buffer(seen.slot, seen.slots, seen.generation), most - seen.slots if most > seen.slots else 0
 
     def close(self):
         """Append no more, and let go of the slab's memory."""

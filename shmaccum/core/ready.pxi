@@ -15,14 +15,14 @@ cpdef enum:
     COMPRESSING = 0  # size of what is not compressed yet
 
 cdef enum:
-    LARGEST_EXPONENT = 32  # of `shmaccum.kafka.backoff`
+    LARGEST_EXPONENT = 32  # of `shmaccum.kafka.poller`
     QUEUE_TIMES = 0  # which of the sender's histograms
     NOT_LOOKED = -1
     COMPRESSING_LOOK_MS = 100  # between two looks whether it is, if a wake-up is lost
 
 
 cdef int64_t NEVER_MS = 1LL << 62
-cdef double BACKOFF_JITTER = 0.2  # of `shmaccum.kafka.backoff`
+cdef double BACKOFF_JITTER = 0.2  # of `shmaccum.kafka.poller`
 
 
 cdef struct Choice:

@@ -56,7 +56,7 @@ OnFailure = Callable[[type[KafkaError], str], None]
 
 
 class Request:
-    """A request; the connection calls either `answered` or `failed`, once. It sets all but `largest_answer`."""
+    """A request; the connection calls either `answered` or `failed`, once, and sets all but `largest_answer`."""
 
     __slots__ = ("correlation_id", "deadline_ms", "end", "largest_answer", "sent_ms")
 
@@ -391,7 +391,7 @@ class Connection:
             # A login that is due waits for the last answer, and new requests wait for the login. If no request follows
             # that answer, the connection is idle from then on.
             login_ms = max(self._log_in_again_ms, now_ms + _LOG_IN_PAUSE_MS)
-            return min(oldest.deadline_ms, now_ms + self._max_idle_ms, login_ms)
+            return min(oldest.deadline_ms, now_ms + max(self._max_idle_ms, _LOG_IN_PAUSE_MS), login_ms)
         return min(self.last_used_ms + self._max_idle_ms, self._log_in_again_ms)
 
     def close(self, error: type[KafkaError] | None, message: str, late_ms: float = 0.0) -> None:

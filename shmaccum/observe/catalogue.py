@@ -43,7 +43,8 @@ class Buckets(NamedTuple):
     """How a histogram of the slab becomes one with fewer buckets, in another unit.
 
     Each bucket ends where one of the slab's ends, so its count is exact. ``ends``: the first of the slab's buckets that
-    is not in it; ``bounds``: its upper bound, as monitoring has it.
+    is not in it; ``bounds``: its upper bound, as monitoring has it. ``unit``: what a
+    value of 1 in the slab is.
     """
 
     ends: tuple[int, ...]

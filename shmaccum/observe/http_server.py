@@ -40,7 +40,7 @@ _PAGE: Final = f"""\
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Listens as soon as it is made, at no other address; serves from `serve_forever`, or from `start` on in a thread.
+    """Listens at one address as soon as it is made; serves from `serve_forever`, or from `start` on in a thread.
 
     Port 0 is any free one. Raises ConfigError: nothing can listen there; says why.
     """

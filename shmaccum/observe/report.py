@@ -251,7 +251,7 @@ def user_name(uid: int) -> str | None:
 
 
 def all_reports(name: str | None = None) -> Iterator[SlabReport | UnreadableSlab]:
-    """Yield every slab of the host by name, or those that a name stands for; or the reason if one cannot be read."""
+    """Yield all slabs of the host, if any, in order of names, or those of a name; or why one cannot be read."""
     for each in names.slab_names() if name is None else names.slabs_of(name) or [name]:
         try:
             yield report(each)

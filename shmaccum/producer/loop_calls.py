@@ -198,7 +198,7 @@ class _Call:
         self._calls = calls
         self._process = calls._process
         self.line: asyncio.Lock | None = None
-        """That for memory, if it is the first one in there."""
+        """The line for memory, while this call is the first one in it."""
         self._topic: _Topic | None = None
         self._topic_line: list[asyncio.Lock] = []
 

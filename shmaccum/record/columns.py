@@ -88,7 +88,7 @@ def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
 
 
 def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
-    """Return such an array as ``large_binary``, without a copy of the data if possible; raise as `check_binary`."""
+    """Return a column of binary or string as ``large_binary``, if possible without a copy; raise as `check_binary`."""
     check_binary(name, array)
     if str(array.type) in _VIEW_TYPES and array.null_count:
         array = _without_views_of_nulls(array)
@@ -144,8 +144,8 @@ class ColumnBodies:
     """The bodies of a column of records, with the other fields of each record that do not depend on its batch.
 
     Keys and values are arrays of binary or string, of any layout, nulls allowed; None: no record has one. ``headers``
-    is an array of ``list<struct<key: string, value: binary>>``; a null list: none. There is one timestamp for each, or
-    one number for all. ``rows`` is the number of each record in the original column.
+    is an array of ``list<struct<key: string, value: binary>>``; None, or a null list: none. There is one timestamp, in
+    milliseconds since the epoch, for each, or one for all. ``rows``: the number of each record in the original column.
 
     A write raises a SerializationError if the columns' memory has changed since.
 

@@ -52,7 +52,7 @@ class Transport(Protocol):
         return False
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
-        """Send one request: a batch of each partition, in this order, all of one transaction or of none."""
+        """Send one request: at most a batch of each partition, in this order, all of one transaction or of none."""
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         """Return the answers that came; wait for one up to ``timeout_ms``, or until the descriptor is readable."""

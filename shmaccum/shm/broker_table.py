@@ -111,7 +111,7 @@ def unanswered(where: str, waiting_ms: float, *, is_first: bool) -> str:
 
 
 class BrokerEntry:
-    """The sender's half of a broker's entry (`shmaccum.sender.transport.BrokerNotes`)."""
+    """The sender's half of a broker's entry (`shmaccum.kafka.journal.BrokerNotes`)."""
 
     def __init__(self, slab: Slab, entry: int) -> None:
         self._words = slab.words
@@ -187,7 +187,7 @@ class BrokerEntry:
 
 
 class BrokerJournal:
-    """What the sender of a slab records of its connections: `shmaccum.sender.transport.Journal`."""
+    """What the sender of a slab records of its connections: `shmaccum.kafka.journal.Journal`."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab

@@ -95,7 +95,7 @@ class Incidents:
         """Note an incident; return its number. The text is escaped and cut here.
 
         It lasts until `end` if ``lasts``. It began at ``since_ms``, in wall-clock milliseconds, if not now. It is about
-        the entry of a partition, or the id of a broker, if any.
+        a partition, by its entry, or a broker, by its id, if any.
         """
         words, now_ms = self._words, _now_ms()
         text = printable(text)

@@ -186,7 +186,7 @@ class LoopWakeup:
 
     @contextmanager
     def listening(self, completions: int = 1) -> Iterator[LoopListener]:
-        """Listen as of `LoopListener.expect`; wait by the listener only if your condition does not hold here."""
+        """Listen as of `LoopListener.expect`: in the block, check your condition, and wait only if it does not hold."""
         listener = LoopListener(self)
         try:
             listener.expect(completions)
@@ -245,7 +245,7 @@ class LoopListener:
         self._waiting: asyncio.Future[None] | None = None
 
     def expect(self, completions: int) -> None:
-        """Listen; wake only at that completion count of the ring, and for other events. Check before you wait."""
+        """Listen; wake only at that completion count, and for other events. Check your condition before you wait."""
         self._wakeup.listeners[self] = None
         self._wakeup.doorbell.expect(self, completions)
 
@@ -262,7 +262,7 @@ class LoopListener:
             self._call()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a wake-up since the last wait; return False at a timeout. Raises IllegalStateError: detached."""
+        """Wait for a wake-up, or take one since the last wait; False at a timeout. IllegalStateError: detached."""
         loop = self._wakeup.loop
         if not self._was_woken and not self._wakeup.is_over:
             self._waiting = waiting = loop.create_future()

@@ -197,8 +197,8 @@ class Slab:
 
     def on_fork(self, forkable: Forkable) -> None:
         """Call an object's `forked` in a forked child, before anything else runs there. Held weakly."""
-        self._forkable = [known for known in self._forkable if known() is not None]
-        self._forkable.append(weakref.ref(forkable))
+        # Each of these is one step: producers of several threads can share a slab.
+        self._forkable.append(weakref.ref(forkable, self._forkable.remove))
 
     def on_join(self, callback: Callable[[], None]) -> None:
         """Call back when a forked child has its entry, before it can append; again if an interrupt ended the call."""
@@ -218,7 +218,7 @@ class Slab:
         self.wakeup.forked()
         self.wakeups = Wakeups(self.private, self.words, self.geometry)
         self.button = DoorbellButton(self.private, self.words)
-        for reference in self._forkable:
+        for reference in list(self._forkable):
             forkable = reference()
             if forkable is not None:
                 forkable.forked()

@@ -174,7 +174,7 @@ class Wakeup:
 
     @contextmanager
     def listening(self, completions: int = 1) -> Iterator[Listener]:
-        """Listen as of `Listener.expect`; wait by the listener only if your condition does not hold here."""
+        """Listen as of `Listener.expect`: in the block, check your condition, and wait only if it does not hold."""
         listener = Listener(self)
         try:
             with self.mutex:
@@ -311,7 +311,7 @@ class Doorbell:
         self.is_listening = True
 
     def sleep_until(self, time_ms: float) -> None:
-        """Publish by when, in monotonic ms, all work is checked; before waiting, without effect if not listening."""
+        """Publish by when, in monotonic ms, the next check for work is: after one, before a wait, while listening."""
         if self.is_listening:
             self._words[Super.SENDER_WAKES] = math.ceil(time_ms)
 

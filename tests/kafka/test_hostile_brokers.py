@@ -24,6 +24,7 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, SaslAuthenticationError, TopicAuthorizationError
 from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.tls import TlsChannel
+from shmaccum.shm.broker_table import brokers
 from shmaccum.shm.layout import BrokerState
 from shmaccum.shm.lifecycle import look
 from tools.kafka import Certificates
@@ -323,5 +324,6 @@ def test_thousands_of_brokers_do_not_keep_the_sender_from_its_work(fake: FakeBro
         wait_until(lambda: len(fake.of(METADATA)) >= 3)
         producer.send("t", b"x", partition=0).get(timeout=60)
         with look(slab_name) as view:
-            assert all(broker.connections for broker in view.brokers() if broker.state is not BrokerState.CONNECTING)
+            found = brokers(view.words, view.geometry)
+            assert all(broker.connections for broker in found if broker.state is not BrokerState.CONNECTING)
     wait_until_gone(slab_name)

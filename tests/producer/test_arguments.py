@@ -16,8 +16,7 @@ from fixture_types import Produce, Settings
 from producers import sender_pid, stop_sender, wait_until
 from senders import read_partition
 
-from shmaccum import Producer, RecordMetadata, TopicPartition, _core
-from shmaccum.config import rules
+from shmaccum import Producer, RecordMetadata, TopicPartition
 from shmaccum.errors import ConfigError, IllegalArgumentError, KafkaTimeoutError, SerializationError
 
 
@@ -121,11 +120,6 @@ def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None
 def test_memory_beyond_the_layout(settings: Settings, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Producer(settings(segment_bytes=1 << 30, buffer_memory=1 << 40, **changes))
-
-
-def test_the_layout_is_that_of_the_rules() -> None:
-    assert (rules.WORD, rules.MOST_SLOTS) == (_core.WORD, _core.MAX_SLOTS)
-    assert rules.MOST_RECORDS == _core.COMMIT_COUNT_MASK
 
 
 def test_a_producer_of_a_file(kept: Settings, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_new_log_is_for_its_user_alone(settings: Settings, log_dir: Path, tmp_
 
 
 def test_a_directory_that_is_there_keeps_its_permissions_but_for_the_lock(settings: Settings, log_dir: Path) -> None:
-    """Who can read the lock file can lock it, and so keep every sender out: version 0.1.0 made one for everybody."""
+    """Who can read the lock file can lock it, and so keep every sender out: older ones were for everybody."""
     log_dir.mkdir()
     log_dir.chmod(0o750)
     (log_dir / ".lock").touch()

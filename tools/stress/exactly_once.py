@@ -42,11 +42,14 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tools.kafka import KafkaCluster, ensure_kafka
 from tools.stress.lots import Death
 from tools.support.slabcheck import sender_pid
+
+if TYPE_CHECKING:
+    from shmaccum.spark.exactly_once import ExactlyOnce
 
 _WITH_SPARK: Final = {"kill_driver": 0.1, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
 _DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
@@ -222,11 +225,11 @@ class Job:
 
     def plan(self) -> Any:
         """Do what Spark's planning process does; return the tasks' part."""
-        return self._exactly_once().plan(is_job=False)
+        return self._exactly_once().plan()
 
     def commit(self, batch: int, results: Sequence[Any]) -> None:
         """Do what Spark's committing process does."""
-        self._exactly_once().commit(batch, results, is_job=False)
+        self._exactly_once().commit(batch, results)
 
     def write(self, plan: Any, batch: int, task: int) -> Any:
         """Do what a task does; return its result."""
@@ -237,10 +240,12 @@ class Job:
         batches = [pa.record_batch({"value": part}) for part in parts]
         return plan.write(batches, self._exactly_once().config, TOPIC, {"value": "binary"})[2]
 
-    def _exactly_once(self) -> Any:
+    def _exactly_once(self) -> ExactlyOnce:
         from shmaccum.spark.exactly_once import ExactlyOnce
 
-        return ExactlyOnce.of({name.lower(): value for name, value in self.options.items()}, is_stream=True)
+        made = ExactlyOnce.of({name.lower(): value for name, value in self.options.items()}, is_stream=True)
+        assert made is not None
+        return made
 
 
 def last_plan(job: Job) -> list[str]:

@@ -282,7 +282,7 @@ class RecordAppender:
         return result
 
     def _wanted(self, queue: PartitionQueue, body_size: int) -> int:
-        """Return how many bytes others can spare for an open batch that grows, as each wait costs a wake-up; or 0."""
+        """Return how many bytes to wait for, for an open batch that grows: all that others can spare, or 0 if none."""
         open_batch, most = self.core.growing(queue.entry, body_size)
         if open_batch is None:
             return 0

@@ -76,7 +76,7 @@ class PartitionQueue:
         return RecordBatch(self._slab.core, head - 1) if head else None
 
     def may_grow_to(self, max_bytes: int) -> int:
-        """Return how large a new batch may be, by its broker, too; 0 unless others are before it. Takes no lock."""
+        """Return a new batch's most bytes: ``max_bytes``, or what its broker takes; 0 if none is before it. No lock."""
         words, at = self._words, self._at
         if not words[at + Partition.IN_FLIGHT] and words[at + Partition.QUEUED] <= 1:
             return 0

@@ -36,7 +36,7 @@ class LogTarget:
         self.hint = f"{command} dump {directory}"
 
     def prepare(self) -> None:
-        """Create the directory, or empty it of an earlier demo. Raises KafkaStorageError: it holds anything else."""
+        """Create the directory, or empty it of an earlier demo. Raises KafkaStorageError: it cannot, or must not."""
         try:
             self._clear()
             self._directory.mkdir(parents=True, exist_ok=True)

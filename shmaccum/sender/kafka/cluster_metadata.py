@@ -278,7 +278,7 @@ class Metadata:
         self._publish(changed)
 
     def _node(self, broker: Any) -> Node:
-        """Return the node of a broker in a response, unchecked if known. Raises NetworkError: it is impossible."""
+        """Return a response's broker as a node; thousands can be known: unchecked. NetworkError: impossible address."""
         known = self._nodes.get(broker.node_id)
         if known is not None and known.host == broker.host and known.port == broker.port:
             return known

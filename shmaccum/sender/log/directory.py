@@ -130,7 +130,7 @@ class DirectoryLock:
         """
         self._descriptor = open_regular(log_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.fchmod(self._descriptor, 0o600)  # version 0.1.0 created it readable by all users
+            os.fchmod(self._descriptor, 0o600)  # an earlier version created it readable by all users
             if not self._take():
                 pid = os.pread(self._descriptor, 20, 0).strip()
                 holder = f"process {pid.decode()}" if pid.isdigit() else "another process"
