@@ -54,7 +54,6 @@ cdef bint closes = False
 cdef bint keeps_checksums = False
 cdef bint grows = False
 cdef int rows = 0
-cdef bint has_begun = False
 cdef int slot_size = SLOT_SIZE
 cdef int retries = 0
 
@@ -558,7 +557,7 @@ cdef void producer_body(int me) noexcept nogil:
     mine.me, mine.producer = me, appending_of()
     mine.queue = queue_of(&mine.producer.deques, 0)
     if not has_rows(me):
-        for turn in range(has_begun and me == 0, turns):
+        for turn in range(turns):
             append(&mine, turn)
     else:
         append_columns(&mine, 0, 1)
@@ -849,15 +848,6 @@ cdef const char *batches_check(bint is_over) noexcept nogil:
 # --- for Python code ------------------------------------------------------------------------------
 
 
-cdef void begin() noexcept nogil:
-    """Append the first record of the first producer."""
-    cdef Mine mine
-    memset(&mine, 0, sizeof(Mine))
-    mine.producer = appending_of()
-    mine.queue = queue_of(&mine.producer.deques, 0)
-    append(&mine, 0)
-
-
 def run(
     str name,
     int number,
@@ -868,7 +858,6 @@ def run(
     bint checksums=False,
     bint growth=False,
     int columns=0,
-    bint begun=False,
     bint commit=False,
     bint buffers=False,
 ):
@@ -884,14 +873,13 @@ def run(
         checksums: whether producers keep checksums.
         growth: whether batches grow, because there is always something in flight.
         columns: rows that the last producer appends, in two calls, in place of records.
-        begun: whether the first producer's first record is there from the start.
         commit: whether the lane's first holder commits, and the second one does not begin a transaction.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global has_lane, rows, has_begun, commits, processes, turns, closes, keeps_checksums, grows, slot_size, retries
+    global has_lane, rows, commits, processes, turns, closes, keeps_checksums, grows, slot_size, retries
     processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
     grows, slot_size = growth, GROWING_SLOT_SIZE if growth else SLOT_SIZE
     memset(&shared, 0, sizeof(Shared))
@@ -900,9 +888,7 @@ def run(
     store_relaxed(&shared.superblock.partition_count, 1)
     store_relaxed(&shared.partition.in_flight, growth)
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
-    has_lane, commits, rows, has_begun = name == "lanes", commit, columns, begun
-    if begun:
-        begin()
+    has_lane, commits, rows = name == "lanes", commit, columns
     if has_lane:
         set_up_lane()
         return found(
