@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from multiprocessing.connection import Connection
 
 import pytest
 from faults import is_stopped, stop
 from processes import Start, wait_until
+from runs import in_threads
 
 from shmaccum._core import LOCK_STRIPES, STRIPES, Geometry, Partition, Slot, Super
 from shmaccum.errors import IllegalStateError, SenderExistsError
@@ -174,3 +176,24 @@ def test_fork_callbacks_of_the_one_companion_of_a_kind_run_in_the_child(slab: Sl
     assert slab.companion(Companion) is parents
     assert parents.forks == 0
     assert os.getpid() == slab.processes.info(slab.me).pid
+
+
+def forks_of(link: Connection, companions: list[Companion]) -> set[int]:
+    return {each.forks for each in companions}
+
+
+def test_a_fork_forgets_none_that_threads_have_made_at_once(slab: Slab, start: Start) -> None:
+    made: list[Companion] = []
+
+    def make(_: int) -> None:
+        for _ in range(1000):
+            Companion(slab)  # it has gone by the time of the fork
+            made.append(Companion(slab))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        in_threads(2, make)
+    finally:
+        sys.setswitchinterval(interval)
+    assert start(forks_of, made, how="fork").result() == {1}
