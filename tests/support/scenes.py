@@ -93,7 +93,7 @@ class Scene:
     def die(self, lines: int, stored: int, again: int | None = None) -> None:
         """Kill the sender before a line of a pass; its brokers may have got what it had just sent.
 
-        ``stored``: requests on its connections that are stored all the same. ``again``: the line before which its
+        ``stored``: requests on its connections that are stored nevertheless. ``again``: the line before which its
         successor dies, while it picks up what was left.
         """
         interrupt_after(lines, self.run.step, *self.lines)

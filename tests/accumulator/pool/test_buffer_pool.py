@@ -128,7 +128,7 @@ def hammer(link: Connection, name: str, iterations: int, seed: int) -> None:
             if not randomness.randrange(8):
                 time.sleep(0)
             for begin, end in places:
-                assert pool.slab.buffer[begin:end] == mark * ((end - begin) // 8), "somebody else has the same memory"
+                assert pool.slab.buffer[begin:end] == mark * ((end - begin) // 8), "another process has the same memory"
             pool.deallocate(buffer)
 
     link.send("ready")
