@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -144,6 +145,18 @@ def ensure_spin() -> None:
         sys.exit(missing)
 
 
+def ensure_others(extra: str) -> None:
+    """Install what is not in the virtual environment."""
+    if extra == "wheels":
+        ensure_wheel_tools()
+    if extra not in ("test-core", "kerberos"):
+        ensure_java()
+    if extra == "test":
+        fetch_kafka()
+        fetch_prometheus()
+        ensure_spin()
+
+
 def main() -> int:
     venv, extra = sys.argv[1:]
     try:
@@ -153,17 +166,13 @@ def main() -> int:
             return 0
         if extra == "kerberos":
             ensure_kerberos()
-        install_project(Path(venv), extra)
-        if extra == "wheels":
-            ensure_wheel_tools()
-        if extra not in ("test-core", "kerberos"):
-            ensure_java()
-        if extra == "test":
-            fetch_kafka()
-            archive_spark(Path(venv))
-            fetch_spark_sink(Path(venv))
-            fetch_prometheus()
-            ensure_spin()
+        with ThreadPoolExecutor(1) as beside:
+            others = beside.submit(ensure_others, extra)  # most of both is waiting, or uses one core
+            install_project(Path(venv), extra)
+            others.result()
+            if extra == "test":
+                beside.submit(fetch_spark_sink, Path(venv))
+                archive_spark(Path(venv))
     except subprocess.CalledProcessError as error:
         return error.returncode or 1
     return 0
