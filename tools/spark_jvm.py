@@ -100,7 +100,7 @@ def stop_session(session: Any) -> None:
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(30)
+    gateway.proc.wait(120)  # it writes its archive of classes, if it was asked for one
 
 
 def _run_job(directory: Path) -> None:
