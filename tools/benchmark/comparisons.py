@@ -18,7 +18,7 @@ from tools.benchmark.cases.producers import NUMBERS, variant_name
 from tools.benchmark.cases.producers import PARTITIONS as SHARED
 from tools.benchmark.cases.sender import ALONE, PARTITIONS, sending_variant
 from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, OUR_ASYNC, OUR_COLUMNS, OURS, PEERS
-from tools.benchmark.results import Result, median, variants_of
+from tools.benchmark.results import Result, median, variant_of, variants_of
 from tools.benchmark.spark.jobs import ARROW, EXACTLY_ONCE, KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread, ratio
 from tools.benchmark.tables import FIGURES, LESS_IS_BETTER, MORE_IS_BETTER, Table, number, with_spread
@@ -143,11 +143,8 @@ def _compared(title: str, limit: float, reached: float, rest: Sequence[str]) -> 
 
 
 def _medians(result: Result, of: _Case) -> dict[str, float]:
-    for each in variants_of(result, of.case):
-        if each["name"] == of.variant:
-            summary = each["contestants"].get(of.contestant, {}).get("summary", {})
-            return {name: spread[1] for name, spread in summary.items()}
-    return {}
+    measured = variant_of(result, of.case, of.variant)["contestants"].get(of.contestant, {"summary": {}})
+    return {name: spread[1] for name, spread in measured["summary"].items()}
 
 
 def _ns(value: float) -> str:
