@@ -61,7 +61,6 @@ def room_of(module: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Return a module's name."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -120,7 +119,6 @@ def words_by_hand() -> tuple[int, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.layout", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--arrows", action="store_true", help="name each room, its floor, and the rooms that it imports"

@@ -44,7 +44,6 @@ class Finding(NamedTuple):
 
 
 def findings(file: Path) -> Iterator[Finding]:
-    """Yield what a file has."""
     text = file.read_text()
     for line, passage in _passages(file, text):
         for sentence in _SENTENCE_END.split(_CODE.sub("\n\n", passage)):

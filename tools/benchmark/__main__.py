@@ -31,7 +31,6 @@ from tools.benchmark.settings import Settings, by_kafkas_names
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     options = parse(given)
     try:

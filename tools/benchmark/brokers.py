@@ -49,15 +49,12 @@ class Broker:
         self.servers: str = self._remote.call("address")
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic."""
         self._remote.call("create_topic", topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its records."""
         self._remote.call("delete_topic", topic)
 
     def records(self, topic: str) -> int:
-        """Return how many records a topic has."""
         return int(self._remote.call("records", topic))
 
     def committed(self, topic: str, expected: int) -> int:
@@ -194,7 +191,6 @@ class _Sink:
         return self._sink.servers
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Register a topic, for new connections."""
         self._sink.partitions[topic] = partitions
         self._records_before[topic] = self.counts()["records"]
 

@@ -59,7 +59,6 @@ class Client:
         return None
 
     def close(self) -> None:
-        """Close it."""
         self._producer.close()
 
 
@@ -88,7 +87,6 @@ class Records(PacedClient):
         self._producer = Producer({"bootstrap.servers": servers} | for_shmaccum(settings, name))
 
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
-        """Send a record."""
         self._producer.send(topic, value, on_delivery=lambda error, _: told(error is None))
 
 
@@ -96,7 +94,6 @@ class Columns(Records):
     """shmaccum, an Arrow batch at a time."""
 
     def send(self, load: Load) -> int | None:
-        """Send the batches, and wait for them."""
         futures = [(self._producer.send_batch(load.topic, batch), batch.num_rows) for batch in load.batches]
         self._producer.flush()
         acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception() is None)
@@ -121,11 +118,9 @@ class Confluent(PacedClient):
         self._producer = Producer({"bootstrap.servers": servers} | self.configuration(settings))
 
     def configuration(self, settings: Settings) -> dict[str, Any]:
-        """Return the settings by librdkafka's names."""
         return for_confluent(settings)
 
     def send(self, load: Load) -> int | None:
-        """Send records, and wait for them."""
         acknowledged = 0
 
         def count(error: object, _: object) -> None:
@@ -150,7 +145,6 @@ class Confluent(PacedClient):
         return acknowledged if load.keep else None
 
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
-        """Send a record."""
         self._producer.produce(topic, value, on_delivery=lambda error, _: told(error is None))
 
     def close(self) -> None:
@@ -177,7 +171,6 @@ class Async(Client):
         self._runner.run(self._producer.start())
 
     def send(self, load: Load) -> int | None:
-        """Send records, and wait for them."""
         return self._runner.run(self._send(load))
 
     async def _send(self, load: Load) -> int | None:
@@ -192,7 +185,6 @@ class Async(Client):
         return None
 
     def close(self) -> None:
-        """Close it."""
         self._runner.run(self._producer.close())
         self._runner.close()
 
@@ -222,7 +214,6 @@ class Aiokafka(Async):
         return None
 
     def close(self) -> None:
-        """Close it."""
         self._runner.run(self._producer.stop())
         self._runner.close()
 

@@ -49,7 +49,6 @@ class Usage:
     system_s: float
 
     def since(self, before: Usage) -> Usage:
-        """Return the usage since then."""
         kinds = self.seconds.keys() | before.seconds.keys()
         return Usage(
             {kind: self.seconds.get(kind, 0.0) - before.seconds.get(kind, 0.0) for kind in kinds},

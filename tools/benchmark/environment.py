@@ -177,7 +177,6 @@ class Environment:
                 link.close()
 
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
-        """Return the usage of all processes so far."""
         self.children.reap()
         return self._meter.usage(self._broker_pids(), workers)
 
@@ -214,7 +213,6 @@ class Environment:
             self.children.reap()
 
     def close(self) -> None:
-        """Stop everything."""
         try:
             self.children.kill_all()
         finally:

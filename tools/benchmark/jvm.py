@@ -89,7 +89,6 @@ def write_records(load: Load, file: IO[bytes]) -> None:
 
 
 def _next_line(process: subprocess.Popen[str]) -> str:
-    """Wait for a line of the program."""
     assert process.stdout is not None
     line = process.stdout.readline().strip()
     if not line:

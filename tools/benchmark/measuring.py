@@ -23,7 +23,6 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def say(self, text: str) -> None:

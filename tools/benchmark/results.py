@@ -31,7 +31,6 @@ Result = Mapping[str, Any]
 
 
 def case_result(case: Case, variants: Sequence[Result]) -> dict[str, Any]:
-    """Return the result of a case."""
     return {"number": case.number, "name": case.name, "title": case.title, "variants": list(variants)}
 
 

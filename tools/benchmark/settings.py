@@ -72,7 +72,6 @@ def for_confluent(settings: Settings) -> dict[str, Any]:
 
 
 def for_kafka_python(settings: Settings) -> dict[str, Any]:
-    """Return the settings by kafka-python's names."""
     named = {name.replace(".", "_"): value for name, value in by_kafkas_names(settings).items()}
     del named["buffer_memory"]
     return named | {"compression_type": None if settings.compression == "none" else settings.compression}

@@ -131,13 +131,11 @@ def _median(summary: dict[str, Any], figure: str) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Format a table as Markdown."""
     lines = [table.head, ["---", *["---:"] * (len(table.head) - 1)], *table.rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def plain(table: Table) -> str:
-    """Format a table as text."""
     widths = [max(len(row[place]) for row in (table.head, *table.rows)) for place in range(len(table.head))]
     lines = []
     for first, *others in (table.head, *table.rows):

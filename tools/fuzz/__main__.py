@@ -65,7 +65,6 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the targets; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="python -m tools.fuzz",

@@ -99,7 +99,6 @@ class BytesTarget(Target):
         self.seeds = seeds
 
     def make(self, rng: random.Random) -> bytes:
-        """Return a random input."""
         return mutate(rng, rng.choice(self.seeds), self.seeds)
 
     def try_all(self, inputs: Sequence[bytes]) -> Iterator[Attempt]:
@@ -152,7 +151,6 @@ class RecordsTarget(BytesTarget):
         return log
 
     def decode(self, data: bytes) -> str:
-        """Read a log in all ways."""
         outcomes = {_read_log(data)}
         for magic in (1, 2):
             outcomes.add(_read_slot(data, magic))
@@ -160,7 +158,6 @@ class RecordsTarget(BytesTarget):
 
 
 def _read_log(data: bytes) -> str:
-    """Read a log; what is compressed in it, too."""
     try:
         for batch in iter_batches(data, check_crc=False):
             batch.is_valid()

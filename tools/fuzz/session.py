@@ -232,12 +232,10 @@ class Session:
 
     @cached_property
     def doorbell(self) -> Doorbell:
-        """The sender's."""
         return self.both.slab.become_sender()
 
     @cached_property
     def sender(self) -> Sender:
-        """The sender."""
         with self.both.slab.reporting_damage():
             doorbell = self.doorbell
             transport = make_transport(self.config)
@@ -246,12 +244,10 @@ class Session:
 
     @cached_property
     def producer(self) -> Producer:
-        """A producer."""
         assert self.sender  # with it, the producer does not start another one
         return Producer(self.config)
 
     def take_drained(self) -> list[RecordBatch]:
-        """Return what was drained; forget it."""
         drained, self.drained = self.drained, []
         return drained
 

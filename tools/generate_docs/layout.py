@@ -89,7 +89,6 @@ class Struct(NamedTuple):
 
 
 def slab_layout() -> str:
-    """Return docs/slab-layout.md."""
     source = SOURCE.read_text(encoding="utf-8")
     structs = structs_of(source)
     _, docstring, _ = source.split('"""', 2)

@@ -54,7 +54,6 @@ _ATTRIBUTE: Final = re.compile(r"^    ((?:\w+, )*\w+): (.*?)(?=^    \S|\Z)", re.
 
 
 def status() -> str:
-    """Return the page."""
     lines = [HEAD]
     for title, of in PARTS.items():
         lines += [f"## {title}", "", "| field | meaning |", "| --- | --- |"]

@@ -33,7 +33,6 @@ MOST: Final = 1.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.instructions",
         description=tools.instructions.__doc__,

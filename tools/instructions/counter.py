@@ -37,7 +37,6 @@ class Counter:
         self._own = min(self._count(_nothing) for _ in range(100))
 
     def count(self, call: Callable[[], object]) -> int:
-        """Return how many instructions a call takes."""
         return self._count(call) - self._own
 
     def _count(self, call: Callable[[], object]) -> int:

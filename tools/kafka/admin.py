@@ -79,7 +79,6 @@ class Admin:
         self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic."""
         self._client.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
         self._until(lambda: not self.leaders(topic), f"topic {topic} gone")
 

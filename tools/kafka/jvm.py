@@ -22,13 +22,11 @@ _LOGGING: Final = {
 
 
 def java_program() -> str:
-    """Return the program that is a JVM."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
 
 def class_path() -> str:
-    """Return where a JVM finds Kafka's classes."""
     # A path with a wildcard would do for the JVM, but not for the archive.
     return ":".join(sorted(str(path) for path in jar_directory().glob("*.jar")))
 

@@ -55,11 +55,9 @@ class Node:
 
     @property
     def settings_file(self) -> Path:
-        """The broker's ``server.properties``."""
         return self.directory / "server.properties"
 
     def configure(self, settings: dict[str, object]) -> None:
-        """Write the broker's settings file."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
@@ -111,7 +109,6 @@ class Node:
         self.running = Running.process(pid)
 
     def wait_started(self) -> None:
-        """Wait until the broker serves."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while _STARTED not in self._says():
             if not self.is_running() or time.monotonic() > deadline:
@@ -146,7 +143,6 @@ class Node:
             self.running.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue a paused broker."""
         if self.running is not None:
             self.running.signal(signal.SIGCONT)
 

@@ -25,7 +25,6 @@ class Running(NamedTuple):
         return cls(pid, procfs.start_time(pid))
 
     def is_alive(self) -> bool:
-        """Return whether it still is there."""
         return self.start_time != 0 and procfs.start_time(self.pid) == self.start_time
 
     def signal(self, number: signal.Signals) -> None:
@@ -34,7 +33,6 @@ class Running(NamedTuple):
             os.kill(self.pid, number)
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Wait until it has ended; return whether it has."""
         deadline = time.monotonic() + timeout_s
         while self.is_alive():
             if time.monotonic() > deadline:

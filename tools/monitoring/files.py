@@ -52,7 +52,6 @@ def runbook() -> str:
 
 
 def panels() -> list[Panel]:
-    """Return the panels of the dashboard."""
     return [
         Panel(
             panel["title"],

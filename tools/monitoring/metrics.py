@@ -25,7 +25,6 @@ The last column is the name and the unit for [OpenTelemetry](opentelemetry.md).
 
 
 def metrics() -> str:
-    """Return the page."""
     lines = [HEAD, "## Of slabs", "", *_table(catalogue.OF_SLABS)]
     lines += ["", "## Of the exporter", "", *_table(catalogue.OF_EXPORTER), "", "## Buckets", "", _BUCKETS]
     lines += ["| histogram | upper bounds |", "| --- | --- |"]

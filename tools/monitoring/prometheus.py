@@ -116,7 +116,6 @@ class Prometheus:
     port: int
 
     def is_ready(self) -> bool:
-        """Return whether it serves requests."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5):
                 return True

@@ -86,7 +86,6 @@ class Stream:
         return number
 
     def varint(self) -> int:
-        """Return an unsigned number of variable size."""
         number = shift = 0
         while True:
             byte = self.take(1)[0]

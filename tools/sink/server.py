@@ -142,7 +142,6 @@ class Sink:
 
 
 def serve(connection: socket.socket, counts: memoryview, answers: Answers) -> None:
-    """Serve a connection until it ends."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream = Stream(connection)
     counts[OPEN] = 1

@@ -15,7 +15,6 @@ from tools.stress.run import Run, as_json, as_text, target
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, _interrupt)
     try:

@@ -120,7 +120,6 @@ def failure_of(error: ShmaccumError) -> int:
 
 
 def error_of(outcome: int) -> type[KafkaError]:
-    """Return the error of a failed record."""
     code = outcome % (1 << _CODE_BITS)
     return error_for_code(code if code < 1 << (_CODE_BITS - 1) else code - (1 << _CODE_BITS))
 
@@ -187,7 +186,6 @@ class Account:
 
     @property
     def closed(self) -> bool:
-        """Whether the producer has closed."""
         return self._words[_CLOSED] != 0
 
     def outcomes(self) -> npt.NDArray[np.uint64]:
@@ -236,7 +234,6 @@ class Verdict:
     in_doubt_found: int = 0
 
     def add(self, kind: str, what: str) -> None:
-        """Count one more case."""
         self.counts[kind] += 1
         if self.counts[kind] <= EXAMPLES:
             self.examples.append(f"{kind}: {what}")

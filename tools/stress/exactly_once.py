@@ -268,7 +268,6 @@ class Worker:
         """Whether its task was given to another one."""
 
     def go_on(self) -> None:
-        """Let it go on."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
@@ -293,7 +292,6 @@ class Run:
         self.errors: Counter[str] = Counter()
 
     def all(self) -> None:
-        """Do all micro-batches."""
         try:
             for batch in range(self._options.runs):
                 self._batch(batch)
@@ -471,7 +469,6 @@ def _shown(error: Exception) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status."""
     options = parse(arguments)
     if options.spark is not None:
         from tools.stress import once_spark

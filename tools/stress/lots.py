@@ -27,7 +27,6 @@ _TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
 
 
 def die() -> None:
-    """Kill this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -91,7 +90,6 @@ class Lots:
         return Death(0)
 
     def note(self, what: str) -> None:
-        """Count something in the report."""
         with open(Path(self.directory, "notes"), "ab", buffering=0) as file:
             file.write(what.replace("\n", " ").encode() + b"\n")  # in one piece: a process can die right after it
 

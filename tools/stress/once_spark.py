@@ -93,7 +93,6 @@ class SparkRun:
         self.wrong: list[str] = []
 
     def all(self) -> None:
-        """Do all micro-batches."""
         options, children = self._options, self.children
         (self._directory / "files").mkdir()
         for file in range(options.runs * options.tasks):
@@ -291,7 +290,6 @@ def _shown(error: Exception) -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Do a run; return the exit status."""
     name = f"stress-once-{os.getpid()}"
     with broker(options.transaction_version) as (cluster, directory):
         began = time.monotonic()

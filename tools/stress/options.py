@@ -40,7 +40,6 @@ examples:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.stress",
         description=tools.stress.__doc__,

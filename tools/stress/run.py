@@ -235,7 +235,6 @@ class Run:
         fleet.finish(DELIVERY_PATIENCE_S)
 
     def judge(self, records: Iterator[Stored]) -> Verdict:
-        """Compare the log with the accounts."""
         accounts = all_accounts(self.accounts)
         verdict = judge(accounts, records, self.options.partitions)
         for account in accounts:
@@ -374,7 +373,6 @@ def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[st
 
 
 def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
-    """Return the report as JSON can hold it."""
     return {
         "held": not outcome.problems,
         "problems": outcome.problems,
@@ -389,7 +387,6 @@ def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
 
 
 def as_text(options: Options, outcome: Outcome) -> str:
-    """Return the report for people."""
     of, slab = outcome.verdict, outcome.slab
     rate = of.appended / outcome.seconds if outcome.seconds else 0.0
     rows: dict[str, object] = {

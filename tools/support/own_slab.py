@@ -19,7 +19,6 @@ from tools.support.accumulators import Accumulators
 
 
 def now_ms() -> int:
-    """Return the time of the monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 

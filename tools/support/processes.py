@@ -174,7 +174,6 @@ class Children:
             os._exit(status)
 
     def kill(self, pid: int, what: str) -> None:
-        """Kill a process."""
         if parent_of(pid) == os.getpid():
             self._dying.add(pid)
         os.kill(pid, signal.SIGKILL)

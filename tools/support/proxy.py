@@ -169,11 +169,9 @@ class Fault:
         self._all_happened = threading.Event()
 
     def is_for(self, frame: bytes) -> bool:
-        """Return whether it happens to a request."""
         return self.left > 0 and int.from_bytes(frame[4:6]) == self.api_key and len(frame) > (self.after or 0)
 
     def note(self) -> None:
-        """Note that it has happened to a request."""
         self.happened += 1
         if self.happened == self.times:
             self._all_happened.set()

@@ -49,7 +49,6 @@ class _Wheel:
     untried: str = ""
 
     def row(self) -> str:
-        """Return its row of the table that is printed."""
         seconds, remark = self.trial.installed if self.trial else (None, "")
         installed = f"{seconds:.1f}" if seconds else ""
         tried = f"CPython {self.trial.version} {self.trial.machine}" if self.trial else f"not tried: {self.untried}"

@@ -78,7 +78,6 @@ class Platform:
 
     @property
     def is_musl(self) -> bool:
-        """Whether its C library is musl."""
         return self.zig.endswith("musl")
 
 
@@ -169,7 +168,6 @@ def zig() -> list[str]:
 
 
 def build_sdist(directory: Path) -> Path:
-    """Build the sdist into a directory; return it."""
     run(
         "the sdist cannot be built",
         [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(directory)],

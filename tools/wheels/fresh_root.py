@@ -90,7 +90,6 @@ def _type(root: Path, directory: str, command: str) -> tuple[str, float, str]:
 
 
 def main() -> int:
-    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.wheels.fresh_root", description=__doc__.split("\n\n")[0])
     parser.add_argument("wheel", type=Path, help=f"for the CPython of Debian's {_SUITE}, 3.13, and this machine")
     wheel = parser.parse_args().wheel

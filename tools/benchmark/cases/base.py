@@ -69,5 +69,4 @@ class Case:
 
 
 def plural(count: int, what: str) -> str:
-    """Return a number of things."""
     return f"{count:,} {what}{'s' * (count > 1)}"

@@ -94,7 +94,6 @@ def stream_variant(tasks: int) -> str:
 
 
 def job_variant(tasks: int) -> str:
-    """Return the name of the job in this many tasks."""
     return f"job-{tasks}-tasks"
 
 

@@ -149,7 +149,6 @@ def stream(environment: Environment, session: Session, query: Query) -> dict[str
 
 
 def _check(environment: Environment, job: Job, rows: int) -> None:
-    """Check that all rows of a turn are there."""
     broker = environment.broker(APACHE)
     if job.how == EXACTLY_ONCE:
         environment.check_committed(broker, job.topic, rows)

@@ -139,7 +139,6 @@ class _Driver:
         self._spark.dataSource.register(Nothing)
 
     def run(self, job: Job) -> None:
-        """Run a job to its end."""
         rows = self._spark.range(0, job.rows, 1, job.tasks).selectExpr(values("id", job.row_size))
         if job.how in (OURS, EXACTLY_ONCE, SPARK_SINK, NOTHING):
             name, options = data_source(job, self._slab)
@@ -165,11 +164,9 @@ class _Driver:
         return self._query.measured()
 
     def end(self) -> None:
-        """Stop the query."""
         self._query.stop()
 
     def stop(self) -> None:
-        """Stop the session."""
         stop_session(self._spark)
 
 
