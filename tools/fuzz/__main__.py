@@ -23,6 +23,7 @@ from tools.fuzz.columns import ColumnsTarget
 from tools.fuzz.decoders import LogTarget, RecordsTarget, SettingsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget, SweepTarget, Table
+from tools.support.arguments import command_line
 
 TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "slab": SlabTarget,
@@ -66,13 +67,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.fuzz",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_line("fuzz", _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add("targets", metavar="TARGET", nargs="*", help="all of them, if none is named")
     add("--seconds", type=float, help=f"in all; {_SECONDS:.0f} by default")

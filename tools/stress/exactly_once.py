@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tools.kafka import KafkaCluster, ensure_kafka
 from tools.stress.lots import Death
+from tools.support.arguments import command_line
 from tools.support.slabcheck import sender_pid
 
 if TYPE_CHECKING:
@@ -71,12 +72,8 @@ examples:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; exit with a message if they are wrong."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.stress --exactly-once",
-        description="Kill drivers, tasks and senders of a write that is exactly once, and count what is visible.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Kill drivers, tasks and senders of a write that is exactly once, and count what is visible."
+    parser = command_line("stress --exactly-once", about, _EPILOG)
 
     def add(name: str, metavar: str, kind: type, default: object, what: str) -> None:
         parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shmaccum.shm.lifecycle import unlink
-from tools.spark_jvm import VARIABLE, jvm_options
+from tools.spark_jvm import VARIABLE, jvm_options, start_session
 from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, report, write_options
 from tools.stress.lots import Lots
 from tools.stress.once_source import LOTS, ROWS, ROWS_AT_ONCE, DyingDataSource, Rows
@@ -242,13 +242,6 @@ def _session(master: str, directory: Path) -> Any:
         "local-cluster": f"local-cluster[{_EXECUTORS},{_CORES},1024]",
     }
     settings = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(directory / "scratch"),
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -269,12 +262,7 @@ def _session(master: str, directory: Path) -> Any:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
         "spark.sql.pandas.udf.buffer.size": "256",  # so that rows reach the writer one batch after the other
     }
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(masters[master]).appName("shmaccum stress")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark: Any = builder.getOrCreate()
+    spark = start_session(masters[master], directory, settings)
     spark.sparkContext.setLogLevel("OFF")  # failing tasks are expected
     spark.dataSource.register(DyingDataSource)
     return spark

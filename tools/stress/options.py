@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import tools.stress
+from tools.support.arguments import command_line
 
 Options = argparse.Namespace
 """In them, rates are events per second, and sizes bytes."""
@@ -40,12 +41,7 @@ examples:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.stress",
-        description=tools.stress.__doc__,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("stress", tools.stress.__doc__, _EPILOG)
     add = parser.add_argument
     add("--producers", metavar="N", type=int, default=4, help="producer processes at a time [%(default)s]")
     add("--threads", metavar="N", type=int, default=2, help="threads in each that append [%(default)s]")
