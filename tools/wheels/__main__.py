@@ -29,7 +29,7 @@ from tools.wheels.building import (
     check_platform,
     unpack_sdist,
 )
-from tools.wheels.environments import Trial, UntriedError, try_wheel
+from tools.wheels.environments import UntriedError, try_wheel
 
 _HEAD: Final = (
     "| wheel | size, MB | auditwheel finds it consistent with | compiled in, s | `pip install`, s | tried with |\n"
@@ -45,17 +45,13 @@ class _Wheel:
     path: Path
     platform: str
     seconds: float
-    trial: Trial | None = None
-    untried: str = ""
+    installed: str = ""
+    tried: str = "not tried"
 
     def row(self) -> str:
-        seconds, remark = self.trial.installed if self.trial else (None, "")
-        installed = f"{seconds:.1f}" if seconds else ""
-        tried = f"CPython {self.trial.version} {self.trial.machine}" if self.trial else f"not tried: {self.untried}"
-        if remark:
-            tried += f"; {remark}"
         size = self.path.stat().st_size / 1e6
-        return f"| `{self.target}` | {size:.1f} | {self.platform} | {self.seconds:.0f} | {installed} | {tried} |"
+        built = f"| `{self.target}` | {size:.1f} | {self.platform} | {self.seconds:.0f} "
+        return f"{built}| {self.installed} | {self.tried} |"
 
 
 def main() -> int:
@@ -122,11 +118,11 @@ def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
     ):
         for wheel in wheels:
             try:
-                wheel.trial = try_wheel(wheel.path, wheel.target, cluster.bootstrap_servers)
+                wheel.installed, wheel.tried = try_wheel(wheel.path, wheel.target, cluster.bootstrap_servers)
             except UntriedError as error:
-                wheel.untried = str(error)
+                wheel.tried = f"not tried: {error}"
             except WheelError as error:
-                wheel.untried = "failed"
+                wheel.tried = "failed"
                 failures.append(str(error))
     return failures
 

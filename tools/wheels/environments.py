@@ -18,9 +18,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from tools.wheels.building import HOME, PYTHONS, Target, WheelError, cross_compiler, installation, run, zig
 from tools.wheels.send import RECORDS
@@ -33,11 +32,8 @@ class UntriedError(Exception):
     """No interpreter can run the wheel here; the message has why."""
 
 
-class Installed(NamedTuple):
-    """How long `pip install` took, None if it ran for another machine; and what was not as on a user's machine."""
-
-    seconds: float | None
-    remark: str
+Installed = tuple[str, str]
+"""Seconds that `pip install` took, empty if it ran for another machine; and what was not as on a user's machine."""
 
 
 class Environment:
@@ -79,7 +75,7 @@ class Environment:
         self.run(str(self._interpreter), "-m", "venv", str(self.directory / "venv"))
         start = time.monotonic()
         self.run(str(self.python), "-m", "pip", "install", "--quiet", str(wheel), *others)
-        return Installed(time.monotonic() - start, "")
+        return f"{time.monotonic() - start:.1f}", ""
 
     def run(self, *command: str, **variables: str) -> str:
         """Run a command in the environment's directory; return what it wrote.
@@ -107,12 +103,12 @@ class Environment:
         chosen = self._chosen()
         if self._has_wheel("posix_ipc", chosen):
             self.run(*pip, *chosen, wheel, *others)
-            return Installed(None, "")
+            return "", ""
         sources = ["--no-deps", "--no-binary=:all:", "--no-cache-dir", "posix_ipc"]
         self.run(*pip, *sources, **cross_compiler(self.target))
         self.run(*pip, "--no-deps", *chosen, wheel)
         self.run(*pip, *chosen, *_DEPENDENCIES, *others)
-        return Installed(None, "PyPI has no wheel of posix_ipc for it: compiled from its sdist")
+        return "", "PyPI has no wheel of posix_ipc for it: compiled from its sdist"
 
     def _chosen(self) -> list[str]:
         """Return pip's options for the target."""
@@ -313,23 +309,18 @@ _PROGRAM: Final = Path(__file__).with_name("send.py")
 _PATIENCE_S: Final = 30.0
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What `pip install` did; the version of the CPython that ran, and its machine, which can be emulated."""
+def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> tuple[str, str]:
+    """Install a wheel as its users do, outside the source tree; send records with it, and read them back.
 
-    installed: Installed
-    version: str
-    machine: str
-
-
-def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
-    """Install a wheel as its users do, outside the source tree; send records with it, and read them back."""
+    Returns:
+        How long `pip install` took; and with what it was tried, on a machine that can be emulated.
+    """
     from kafka import KafkaConsumer
 
     with tempfile.TemporaryDirectory(prefix="shmaccum-wheel-") as scratch:
         directory = Path(scratch)
         environment = Environment(target, directory)
-        installed = environment.install(wheel)
+        seconds, remark = environment.install(wheel)
         program = str(shutil.copy(_PROGRAM, directory))
         told = environment.run(str(environment.python), program, bootstrap_servers, str(target))
         consumer = KafkaConsumer(str(target), bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
@@ -343,4 +334,4 @@ def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
         where, machine, version = told.split()
         if not Path(where).is_relative_to(directory):
             raise WheelError(f"{target}: the program imported another shmaccum: {where}")
-        return Trial(installed, version, machine)
+        return seconds, f"CPython {version} {machine}{'; ' * bool(remark)}{remark}"
