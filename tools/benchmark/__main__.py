@@ -19,7 +19,7 @@ from tools.benchmark.document import as_text, renew
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.machine import commit, machine
-from tools.benchmark.measuring import Progress, minutes, run_case
+from tools.benchmark.measuring import Progress, run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
 from tools.benchmark.regress import as_text as changes_as_text
@@ -105,9 +105,6 @@ def _run(options: Options, environment: Environment, result: dict[str, Any], pro
     if options.ours:
         ours = [[(each, [who for who in each.contestants if who not in THEIRS]) for each in of] for of in variants]
         variants = [[replace(each, contestants=kept) for each, kept in of if kept] for of in ours]
-    progress.expected_s = sum(each.expected_s(options.rounds) for of_case in variants for each in of_case)
-    if options.scale >= 1 and not options.smoke:
-        progress.say(f"about {minutes(progress.expected_s * options.scale)} on two quiet cores")
     for place, (case, of_case) in enumerate(zip(cases, variants, strict=True)):
         keep = partial(_keep, options, result, progress, place)
         run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke)
@@ -144,10 +141,8 @@ def _list(options: Options) -> None:
     """Print the cases with their variants, as they would run, and the expected time."""
     environment = Environment(Path(), options.scale, smoke=options.smoke, lines=options.lines)
     for case in CASES.values():
-        variants = case.variants(environment)
-        expected_s = sum(variant.expected_s(options.rounds) for variant in variants)
-        print(f"{case.number}  {case.name}: {case.title} (at full scale about {minutes(expected_s)})")
-        for variant in variants:
+        print(f"{case.number}  {case.name}: {case.title}")
+        for variant in case.variants(environment):
             print(f"     {variant.name}: {variant.title}: {'; '.join(variant.contestants)}")
 
 

@@ -18,8 +18,7 @@ from tools.benchmark.options import parse
 def test_cases_by_number_and_name() -> None:
     assert parse(["--case", "latency", "1", "2"]).cases == ["records", "columns", "latency"]
     assert parse(["--all"]).cases == list(CASES)
-    assert parse(["--smoke"]).cases == list(CASES)
-    assert parse(["--smoke", "--case", "limits"]).cases == ["limits"]
+    assert parse(["--list"]).cases == []
 
 
 def test_numbers_are_those_of_the_document() -> None:
@@ -29,22 +28,15 @@ def test_numbers_are_those_of_the_document() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ("", "nothing to do: say --all"),
+        ("", "one of the arguments --all --case --list --from is required"),
         ("--case nonsense", "there is no case 'nonsense'; the cases are: 1 records, 2 columns"),
-        ("--case 0", "there is no case '0'"),
-        ("--all --case 1", "--all takes in every case"),
-        ("--all --rounds 0", "'0' is not a whole number above 0"),
-        ("--all --scale x", "'x' is not a number above 0"),
-        ("--from /nowhere/x.json", "--from /nowhere/x.json: there is no such file"),
-        ("--from /etc/hostname --all", "--from FILE measures nothing"),
-        ("--from /etc/hostname --rounds 3", "leave out --all, --case, --smoke, --rounds"),
-        ("--all --json /nowhere/x.json", "there is no such directory"),
+        ("--all --case 1", "not allowed with argument --all"),
+        ("--all --rounds 0", "--rounds has to be above 0"),
+        ("--all --scale -1", "--scale above 0"),
+        ("--from /nowhere/x.json", "--from: /nowhere/x.json: there is no such file"),
+        ("--all --json /nowhere/x.json", "--json: /nowhere: there is no such directory"),
         ("--all --plots /nowhere", "there is no such directory"),
-        ("--variant large", "of which case? Say --case CASE ..., too"),
-        ("--case 11 --lines /nowhere.log", "--lines /nowhere.log: there is no such file"),
-        ("--case 1 --lines /etc/hostname", "only case 11 sends them, add --case jvm"),
         ("--case 1 --regress HEAD --json x", "--regress COMMIT prints its result"),
-        ("--all --document /nowhere.md", "there is no such file"),
     ],
 )
 def test_misused(arguments: str, error: str, capsys: Capture) -> None:

@@ -57,7 +57,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             QUERY_FIGURES,
             rounds_at_most=3,
             warm_up=tasks == of_tasks[0][1],  # the session's first jobs of this size, which the JVM has yet to compile
-            turn_s=48.0,
         )
         for called, tasks in of_tasks
     ]
@@ -71,7 +70,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             ),
             FIGURES,
             warm_up=False,
-            turn_s=6.0,
         )
         for called, tasks in of_tasks
     ]
@@ -83,7 +81,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
         figures=("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
         broker=APACHE,
         facts={"transactions": transactions, "records_each": PARTITIONS, "partitions": PARTITIONS},
-        turn_s=8.0,
     )
     return [commit, *streams, *jobs]
 

@@ -72,7 +72,6 @@ def _made_up(environment: Environment, name: str, producers: int, partitions: in
         figures=_FIGURES,
         broker=SINK,
         facts={"producers": producers, "records_each": count, "value_size": VALUE_SIZE, "partitions": partitions},
-        turn_s=10,
     )
 
 
@@ -101,7 +100,6 @@ def _real(
         broker=kind,
         settings=settings,
         facts={"producers": PRODUCERS // 2, "records_each": count, "partitions": REAL_PARTITIONS},
-        turn_s=10,
     )
 
 

@@ -71,7 +71,6 @@ def _variant(environment: Environment, rate: int, linger_ms: int) -> Variant:
         rounds_times=2 if is_judged and not environment.smoke else 1,
         rounds_at_most=20 if is_judged else 4,
         warm_up=False,
-        turn_s=SECONDS + WARM_UP_S + 1,
         pooled=lambda contestant: _quantiles(of_all_rounds[contestant], POOLED),
     )
 

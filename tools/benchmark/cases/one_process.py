@@ -53,7 +53,6 @@ def _of_records(environment: Environment, kind: str, keyed: bool, keep: bool, se
         title=f"{key}{', futures kept' * keep}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
         contestants=(OURS, *PEERS, *[CONFLUENT_DEFAULTS] * (kind == APACHE and not keep and not large)),
         facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 10 * keyed, "partitions": _PARTITIONS},
-        turn_s=1.8,
     )
 
 
@@ -81,7 +80,6 @@ def _of_columns(environment: Environment, kind: str, keyed: bool, settings: Sett
         contestants=(OUR_COLUMNS, *PEERS),
         facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 10 * keyed, "partitions": _PARTITIONS},
         seldom={KAFKA_PYTHON: 3},
-        turn_s=2.2,
     )
 
 
@@ -101,7 +99,6 @@ def _of_loop(environment: Environment, keep: bool) -> Variant:
         title=f"unkeyed{', futures kept' * keep}, into {TITLES[APACHE]}",
         contestants=(OUR_ASYNC, OURS, AIOKAFKA),
         facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 0, "partitions": _PARTITIONS},
-        turn_s=1.8,
     )
 
 
@@ -153,7 +150,6 @@ def _of_size(environment: Environment, name: str, title: str, size: int, codec: 
         broker=APACHE,
         settings=settings,
         facts={"records": count, "value_size": size, "partitions": _PARTITIONS},
-        turn_s=1.2,
     )
 
 

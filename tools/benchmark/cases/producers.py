@@ -114,7 +114,6 @@ def _trickle(environment: Environment) -> Variant:
         facts={"records_each": count, "rate_each": TRICKLE_RATE, "value_size": VALUE_SIZE},
         rounds_at_most=3,
         warm_up=False,
-        turn_s=TRICKLE_SECONDS + 2,
     )
 
 

@@ -48,7 +48,6 @@ def _sending(environment: Environment, partitions: int) -> Variant:
         figures=("cpu_us_per_batch", "mb_per_core_s", "batches_per_request"),
         facts={"batches": batches, "times": TIMES, "partitions": partitions},
         warm_up=False,
-        turn_s=2.5,
     )
 
 
