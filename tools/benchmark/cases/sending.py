@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tools.benchmark import cpu
-from tools.benchmark.cases.base import Variant
 from tools.benchmark.contestants import CLIENTS
 from tools.benchmark.environment import Environment, Measured, Member, Work
 from tools.benchmark.load import Load
@@ -18,7 +17,6 @@ WARM_UP_SHARE: Final = 0.05
 _LEAST_WARM_UP: Final = 1000
 """Records."""
 MEGABYTE: Final = 1e6
-SENDING_FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "wall_s", "cpu_s", "broker_cpu_s")
 
 MakeLoad = Callable[[str, int], Load]
 """Returns a producer's load, given the topic and the producer's number; called in its process."""
@@ -38,30 +36,6 @@ class Sent:
     bytes: int
     warm_up: int
     acknowledged: int | None
-
-
-def sending_variant(
-    environment: Environment,
-    kind: str,
-    load: MakeLoad,
-    *,
-    partitions: int,
-    producers: int = 1,
-    name: str,
-    title: str,
-    contestants: Sequence[str],
-    facts: Mapping[str, Any],
-    figures: Sequence[str] = SENDING_FIGURES,
-    settings: Settings | None = None,
-    **options: Any,
-) -> Variant:
-    """Return a variant in which producers send a load to a kind of broker; the options are those of `Variant`."""
-    same = settings or Settings()
-
-    def turn(contestant: str) -> dict[str, float]:
-        return send(environment, kind, contestant, same, load, partitions=partitions, producers=producers)
-
-    return Variant(name, title, contestants, turn, figures, kind, same, facts, **options)
 
 
 def send(
