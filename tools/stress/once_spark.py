@@ -49,23 +49,8 @@ _TASK_FAILURES: Final = 4
 """Of one task, before the query fails: Spark's default."""
 _RESTARTS: Final = 20
 """Most failures of the query in one driver."""
-_JAVA: Final = """\
-#!/bin/bash
-# Spark never speculates on the host of the first attempt, so each executor has an address of its own.
-id=0 last=
-for each in "$@"; do
-    [ "$last" = --executor-id ] && id=$each
-    last=$each
-done
-arguments=()
-last=
-for each in "$@"; do
-    [ "$last" = --hostname ] && each=127.0.1.$((id % 250 + 1))
-    arguments+=("$each")
-    last=$each
-done
-exec {java} "${{arguments[@]}}"
-"""
+_JAVA: Final = Path(__file__).with_name("java.sh")
+"""What executors run as Java."""
 _PROGRESS_S: Final = 600.0
 """How long a micro-batch may take, with all its repetitions, before this is an error of the run."""
 _END_S: Final = 90.0
@@ -232,7 +217,7 @@ def _session(master: str, directory: Path) -> Any:
         for path in Path(pyspark.__file__).parent.iterdir():
             (home / path.name).symlink_to(path)
         java.parent.mkdir(parents=True)
-        java.write_text(_JAVA.format(java=shutil.which("java")))
+        java.write_text(_JAVA.read_text().replace("{java}", shutil.which("java") or "java"))
         java.chmod(0o755)
         (directory / "events").mkdir()
     if master != "local":  # else the JVM starts faster: its class archive is for Spark's own home
