@@ -24,6 +24,7 @@ from tools.kafka.settings import CLUSTER_ID
 START_TIMEOUT_S: Final = 180.0
 CHECKPOINT: Final = "bootstrap.checkpoint"
 """File in a node's data: the cluster's initial metadata, users for example."""
+_OF_ALL: Final = Path(__file__).with_name("broker.properties")
 _EXCERPT: Final = 3000
 _STARTED: Final = "Kafka Server started"
 
@@ -59,7 +60,8 @@ class Node:
 
     def configure(self, settings: dict[str, object]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        lines = "".join(f"{name}={value}\n" for name, value in settings.items())
+        self.settings_file.write_text(_OF_ALL.read_text() + lines)
 
     def format(self, arguments: Sequence[str]) -> None:
         """Format the node's directory with Kafka's storage tool."""

@@ -38,18 +38,13 @@ def broker_settings(
     certificates: Certificates | None,
     overrides: Mapping[str, object],
 ) -> dict[str, object]:
-    """Return the settings of one node.
+    """Return the settings of one node, beside those of broker.properties.
 
-    Args:
-        node: with its ports and its place for data.
-        cluster: all nodes, by id.
-        sasl: whether clients must authenticate, and access-control lists count.
-        certificates: makes clients speak TLS; they may show a certificate, or not.
-        overrides: settings that win over all others.
+    With certificates, clients must speak TLS, and may show a certificate, or not; ``overrides`` win over all others.
     """
     settings: dict[str, object] = {"process.roles": "broker,controller", "node.id": node.id, "log.dirs": node.data}
     settings |= _listeners(node, cluster, security_protocol(sasl, certificates is not None))
-    settings |= _small_and_quick(len(cluster))
+    settings |= _replicas(len(cluster))
     if sasl:
         settings |= _sasl()
     if certificates is not None:
@@ -82,27 +77,14 @@ def _listeners(node: Node, cluster: Mapping[int, Node], protocol: str) -> dict[s
     }
 
 
-def _small_and_quick(nodes: int) -> dict[str, object]:
+def _replicas(nodes: int) -> dict[str, object]:
+    replicas, in_sync = min(3, nodes), min(2, nodes)
     return {
-        # A test says which topics there are; one that was deleted stays deleted.
-        "auto.create.topics.enable": "false",
-        "default.replication.factor": min(3, nodes),
-        "min.insync.replicas": min(2, nodes),
-        "offsets.topic.num.partitions": 1,
-        "offsets.topic.replication.factor": min(3, nodes),
-        "transaction.state.log.num.partitions": 1,
-        "transaction.state.log.replication.factor": min(3, nodes),
-        "transaction.state.log.min.isr": min(2, nodes),
-        "group.initial.rebalance.delay.ms": 0,
-        # A broker that was killed is noticed in seconds.
-        "broker.heartbeat.interval.ms": 500,
-        "broker.session.timeout.ms": 2000,
-        "controller.quorum.election.timeout.ms": 200,
-        "num.network.threads": 2,
-        "num.io.threads": 2,
-        "background.threads": 2,
-        "num.recovery.threads.per.data.dir": 1,
-        "log.cleaner.dedupe.buffer.size": 4 << 20,  # its default is half of our heap
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
     }
 
 

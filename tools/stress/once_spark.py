@@ -49,6 +49,7 @@ _TASK_FAILURES: Final = 4
 """Of one task, before the query fails: Spark's default."""
 _RESTARTS: Final = 20
 """Most failures of the query in one driver."""
+_SETTINGS: Final = Path(__file__).with_name("spark-defaults.conf")
 _JAVA: Final = Path(__file__).with_name("java.sh")
 """What executors run as Java."""
 _PROGRESS_S: Final = 600.0
@@ -226,26 +227,13 @@ def _session(master: str, directory: Path) -> Any:
         "local": f"local[{_CORES},{_TASK_FAILURES}]",
         "local-cluster": f"local-cluster[{_EXECUTORS},{_CORES},1024]",
     }
-    settings = {
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    lines = (line for line in _SETTINGS.read_text().splitlines() if not line.startswith("#"))
+    settings = dict(line.split(maxsplit=1) for line in lines) | {
         "spark.executorEnv.JAVA_HOME": str(java.parents[1]),
-        "spark.deploy.maxExecutorRetries": "-1",
         "spark.task.maxFailures": str(_TASK_FAILURES),
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.minTaskRuntime": "100ms",
-        "spark.speculation.efficiency.enabled": "false",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": (directory / "events").as_uri(),
         "spark.sql.files.maxPartitionBytes": str(len(value_of(0, 0) + b"\n") * ROWS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
-        "spark.sql.pandas.udf.buffer.size": "256",  # so that rows reach the writer one batch after the other
     }
     spark = start_session(masters[master], directory, settings)
     spark.sparkContext.setLogLevel("OFF")  # failing tasks are expected
