@@ -6,8 +6,6 @@ what it would write, and exits 1 if it does. A new message, or another range of 
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import json
 import re
 import subprocess
@@ -19,6 +17,7 @@ from typing import Any, Final
 
 from shmaccum.kafka.codec import NEVER
 from tools.kafka.jars import VERSION, jar_directory
+from tools.support.generating import write_or_check
 
 MODULE: Final = Path(__file__).resolve().parents[1] / "shmaccum" / "kafka" / "messages.py"
 
@@ -182,20 +181,8 @@ def jar_path() -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.generate_protocol", description="Write the module of Kafka's messages."
-    )
-    parser.add_argument("--jar", metavar="FILE", type=Path, default=jar_path(), help="of Kafka's clients: %(default)s")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the module is out of date")
-    given = parser.parse_args(arguments)
-    text = generate(given.jar)
-    if not given.check:
-        MODULE.write_text(text, encoding="utf-8")
-        return 0
-    current = MODULE.read_text(encoding="utf-8").splitlines(keepends=True)
-    stale = list(difflib.unified_diff(current, text.splitlines(keepends=True), str(MODULE), "generated"))
-    sys.stdout.writelines(stale)
-    return 1 if stale else 0
+    files = {MODULE: lambda: generate(jar_path())}
+    return write_or_check("generate_protocol", "Write the module of Kafka's messages.", files, arguments)
 
 
 if __name__ == "__main__":

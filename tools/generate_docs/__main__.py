@@ -7,8 +7,6 @@ its text is in pages/.
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -23,6 +21,7 @@ from tools.generate_docs.status import status
 from tools.generate_docs.stub import stub
 from tools.generate_docs.text import page
 from tools.step.report import as_table
+from tools.support.generating import write_or_check
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -113,36 +112,9 @@ DOCUMENTS: Final[Mapping[str, Callable[[], str]]] = {
 """Path from the project's root -> what makes the text."""
 
 
-def differences(root: Path) -> Iterator[str]:
-    """Yield the lines of a unified diff from each file under ``root`` to what it should be."""
-    for path, make_text in DOCUMENTS.items():
-        file = root / path
-        current = file.read_text(encoding="utf-8") if file.exists() else ""
-        wanted = make_text()
-        yield from difflib.unified_diff(
-            current.splitlines(keepends=True), wanted.splitlines(keepends=True), path, f"{path} (generated)"
-        )
-
-
-def write(root: Path) -> None:
-    """Write every document to its place under ``root``."""
-    for path, make_text in DOCUMENTS.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(make_text(), encoding="utf-8")
-
-
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.generate_docs", description="Write the documents that are generated from the code."
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a document is out of date")
-    if not parser.parse_args(arguments).check:
-        write(root)
-        return 0
-    stale = list(differences(root))
-    sys.stdout.writelines(stale)
-    return 1 if stale else 0
+    files = {root / path: make_text for path, make_text in DOCUMENTS.items()}
+    return write_or_check("generate_docs", "Write the documents that are generated from the code.", files, arguments)
 
 
 if __name__ == "__main__":
