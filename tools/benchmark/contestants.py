@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from tools.benchmark.load import Load
@@ -33,18 +34,9 @@ _FULL_QUEUE_WAIT_S: Final = 0.01
 
 
 class Client:
-    """A producer.
-
-    Args:
-        servers: ``bootstrap.servers``.
-        settings: the same for all.
-        name: the same for all producers of one turn; ours names the slab by it.
-    """
+    """A producer. Not each reports on single records, by `send_one` and `poll`."""
 
     _producer: Any
-
-    def __init__(self, servers: str, settings: Settings, name: str) -> None:
-        raise NotImplementedError
 
     def send(self, load: Load) -> int | None:
         """Send records, and wait for them; return how many were acknowledged, None if the load does not ask."""
@@ -58,13 +50,6 @@ class Client:
         self._producer.flush()
         return None
 
-    def close(self) -> None:
-        self._producer.close()
-
-
-class PacedClient(Client):
-    """A producer that reports on single records."""
-
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
         """Send a record; `poll` calls ``told``."""
         raise NotImplementedError
@@ -77,8 +62,11 @@ class PacedClient(Client):
         """Wait for the results of all records."""
         self._producer.flush()
 
+    def close(self) -> None:
+        self._producer.close()
 
-class Records(PacedClient):
+
+class Records(Client):
     """shmaccum, record by record."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
@@ -109,16 +97,19 @@ class KafkaPython(Client):
         self._producer = KafkaProducer(bootstrap_servers=servers, **for_kafka_python(settings))
 
 
-class Confluent(PacedClient):
+class Confluent(Client):
     """confluent-kafka: librdkafka behind a C extension, polled for delivery reports periodically."""
 
-    def __init__(self, servers: str, settings: Settings, name: str) -> None:
+    def __init__(
+        self,
+        servers: str,
+        settings: Settings,
+        name: str,
+        configure: Callable[[Settings], dict[str, Any]] = for_confluent,
+    ) -> None:
         from confluent_kafka import Producer
 
-        self._producer = Producer({"bootstrap.servers": servers} | self.configuration(settings))
-
-    def configuration(self, settings: Settings) -> dict[str, Any]:
-        return for_confluent(settings)
+        self._producer = Producer({"bootstrap.servers": servers} | configure(settings))
 
     def send(self, load: Load) -> int | None:
         acknowledged = 0
@@ -150,14 +141,6 @@ class Confluent(PacedClient):
     def close(self) -> None:
         """Deliver what is left: there is no close."""
         self._producer.flush()
-
-
-class ConfluentDefaults(Confluent):
-    """The same with librdkafka's own defaults, such as batches of up to 1 MB and no idempotence."""
-
-    def configuration(self, settings: Settings) -> dict[str, Any]:
-        """Return no settings, but for silence."""
-        return {"log_level": 0}
 
 
 class Async(Client):
@@ -218,19 +201,14 @@ class Aiokafka(Async):
         self._runner.close()
 
 
-CLIENTS: Final[Mapping[str, type[Client]]] = {
+CLIENTS: Final[Mapping[str, Callable[[str, Settings, str], Client]]] = {
     OURS: Records,
     OUR_COLUMNS: Columns,
     OUR_ASYNC: Async,
     CONFLUENT: Confluent,
-    CONFLUENT_DEFAULTS: ConfluentDefaults,
+    # With librdkafka's own settings, such as batches of up to 1 MB and no idempotence, but silent.
+    CONFLUENT_DEFAULTS: partial(Confluent, configure=lambda _: {"log_level": 0}),
     KAFKA_PYTHON: KafkaPython,
     AIOKAFKA: Aiokafka,
 }
-
-
-def paced_client(contestant: str, servers: str, settings: Settings, name: str) -> PacedClient:
-    """Create a contestant's client that reports on single records."""
-    client = CLIENTS[contestant](servers, settings, name)
-    assert isinstance(client, PacedClient)
-    return client
+"""What makes a client of ``bootstrap.servers``, settings, and a name that all producers of a turn have: our slab's."""

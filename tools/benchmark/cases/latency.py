@@ -12,7 +12,7 @@ from typing import Final
 from tools.benchmark.brokers import APACHE
 from tools.benchmark.cases.base import Case, Variant
 from tools.benchmark.cases.sending import figures_of
-from tools.benchmark.contestants import CONFLUENT, OURS, paced_client
+from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS
 from tools.benchmark.environment import Environment, Member, Work
 from tools.benchmark.load import make_values
 from tools.benchmark.settings import Settings
@@ -86,7 +86,7 @@ def _timing(contestant: str, servers: str, settings: Settings, topic: str, rate:
     """
 
     def work(member: Member) -> None:
-        client = paced_client(contestant, servers, settings, topic)
+        client = CLIENTS[contestant](servers, settings, topic)
         values = make_values(max(count, warm_up), VALUE_SIZE)
         clock = time.perf_counter_ns
         latencies_ns: list[int] = []

@@ -9,7 +9,7 @@ from typing import Final
 from tools.benchmark.brokers import SINK
 from tools.benchmark.cases.base import Case, Variant, plural
 from tools.benchmark.cases.sending import figures_of, send
-from tools.benchmark.contestants import CONFLUENT, OURS, paced_client
+from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS
 from tools.benchmark.environment import Environment, Member, Work
 from tools.benchmark.load import Load, make_values
 from tools.benchmark.settings import Settings
@@ -121,7 +121,7 @@ def _pacing(contestant: str, servers: str, topic: str, values: Sequence[bytes]) 
     """Return the work of sending records one by one at `TRICKLE_RATE`, asleep in between."""
 
     def work(member: Member) -> None:
-        client = paced_client(contestant, servers, Settings(), topic)
+        client = CLIENTS[contestant](servers, Settings(), topic)
         acknowledged = 0
 
         def told(success: bool) -> None:
