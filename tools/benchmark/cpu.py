@@ -111,11 +111,6 @@ def others(brokers: Collection[int]) -> list[int]:
     return [process.pid for process, kind in _descendants(brokers, ()) if kind != BROKER]
 
 
-def senders(brokers: Collection[int], workers: Collection[int]) -> list[int]:
-    """Return the pids of our senders; the arguments are those of `Meter.usage`."""
-    return [process.pid for process, kind in _descendants(brokers, workers) if kind == SENDER]
-
-
 def _descendants(brokers: Collection[int], workers: Collection[int]) -> Iterator[tuple[_Process, str]]:
     table = {process.pid: process for process in _processes()}
     me = os.getpid()

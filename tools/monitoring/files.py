@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
@@ -13,29 +13,16 @@ RULES: Final = DOCUMENTS / "shmaccum-alerts.yml"
 DASHBOARD: Final = DOCUMENTS / "grafana-dashboard.json"
 
 
-class Panel(NamedTuple):
-    """A plot over time: its title, Grafana's name of its unit, and the queries by the template of their legend."""
-
-    title: str
-    unit: str
-    queries: dict[str, str]
-
-
 def alerts() -> list[dict[str, Any]]:
     """Return the rules, each with its labels and annotations among its keys."""
     (group,) = yaml.safe_load(RULES.read_text())["groups"]
     return [rule | rule["labels"] | rule["annotations"] for rule in group["rules"]]
 
 
-def panels() -> list[Panel]:
-    return [
-        Panel(
-            panel["title"],
-            panel["fieldConfig"]["defaults"]["unit"],
-            {target["legendFormat"]: target["expr"] for target in panel["targets"]},
-        )
-        for panel in json.loads(DASHBOARD.read_text())["panels"]
-    ]
+def panels() -> list[tuple[str, list[str]]]:
+    """Return the title and the queries of each panel of the dashboard."""
+    found = json.loads(DASHBOARD.read_text())["panels"]
+    return [(panel["title"], [target["expr"] for target in panel["targets"]]) for panel in found]
 
 
 def filled(expr: str, interval: str) -> str:
