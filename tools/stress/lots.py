@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from tools.support.proc import read
 from tools.support.processes import parent_of
 
 _TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
@@ -102,7 +103,7 @@ class Lots:
 def die_with_jvm() -> None:
     """Kill the JVM that started this process, an executor or the driver, and then this process."""
     pid = os.getppid()
-    while pid > 1 and Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+    while pid > 1 and read(pid, "comm").strip() != b"java":
         pid = parent_of(pid)
     if pid > 1:
         os.kill(pid, signal.SIGKILL)

@@ -39,6 +39,7 @@ from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, repo
 from tools.stress.lots import Lots
 from tools.stress.once_source import LOTS, ROWS, ROWS_AT_ONCE, DyingDataSource, Rows
 from tools.stress.run import TICK_S, come_to_rest
+from tools.support.proc import command_of
 from tools.support.processes import Children, descendants
 from tools.support.slabcheck import sender_pid
 
@@ -157,14 +158,6 @@ class SparkRun:
         """Return the pids below this process, but for the broker's."""
         brokers = {each for pid in self.children.before for each in (pid, *descendants(pid))}
         return [pid for pid in descendants(os.getpid()) if pid not in brokers]
-
-
-def command_of(pid: int) -> str:
-    """Return a process's command line, empty if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _numbers(log: Path) -> int:
