@@ -20,8 +20,6 @@ from typing import Final
 
 from tools.support.proc import command_of, pids, read
 
-__all__ = ["VARIABLE", "is_started_by", "leftovers", "main", "pids", "read"]
-
 VARIABLE: Final = "SHMACCUM_LEFTOVERS_OF"
 PATIENCE_S: Final = 90.0
 """Longer than the minute (``max.block.ms``) for which a driver's watch asks brokers that have gone."""

@@ -21,7 +21,7 @@ CONFLUENT_DEFAULTS: Final = f"{CONFLUENT}, its own defaults"
 KAFKA_PYTHON: Final = "kafka-python"
 AIOKAFKA: Final = "aiokafka"
 JVM: Final = "Kafka's producer in a JVM"
-"""A process of its own kind: `tools.benchmark.jvm`."""
+"""A process of its own kind: `tools.benchmark.cases.jvm`."""
 PEERS: Final = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 
 Told = Callable[[bool], None]
