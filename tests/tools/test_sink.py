@@ -75,9 +75,7 @@ def test_produce(version: int) -> None:
 def test_no_count_is_lost_over_many_connections() -> None:
     counters = Counters()
     for _ in range(3000):
-        row = counters.new_row()
-        assert list(row) == [0] * len(COUNTS)
-        row[COUNTS.index("records")] = 2
+        counters.new_row()[COUNTS.index("records")] = 2
     assert counters.totals()["records"] == 6000
 
 

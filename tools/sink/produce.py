@@ -30,33 +30,25 @@ COUNTS: Final = ("open", "producing", "requests", "batches", "records", "bytes")
 and bytes."""
 OPEN, PRODUCING, REQUESTS, BATCHES, RECORDS, BYTES = range(len(COUNTS))
 
-_ROWS: Final = 1024
+_ROWS: Final = 1 << 16
+"""Connections that a sink can serve; only the memory of those that there were is used."""
 
 
 class Counters:
     """The counts of all connections, in memory that all processes share: a row each, which one writes."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _ROWS * len(COUNTS) * 8)
-        self._words = memoryview(self._memory).cast("Q")
-        self._of_former = [0] * len(COUNTS)
-        self._used = 0
+        self._words = memoryview(mmap.mmap(-1, _ROWS * len(COUNTS) * 8)).cast("Q")
+        self._end = 0
 
     def new_row(self) -> memoryview:
-        """Return the row of a new connection: the oldest one's, once all rows are used."""
-        start = self._used % _ROWS * len(COUNTS)
-        self._used += 1
-        row = self._words[start : start + len(COUNTS)]
-        for place, count in enumerate(row):
-            self._of_former[place] += count
-            row[place] = 0
-        return row
+        """Return the row of a new connection."""
+        start, self._end = self._end, self._end + len(COUNTS)
+        return self._words[start : self._end]
 
     def totals(self) -> dict[str, int]:
         """Return the sums over all connections that there have been."""
-        return {
-            name: self._of_former[place] + sum(self._words[place :: len(COUNTS)]) for place, name in enumerate(COUNTS)
-        }
+        return {name: sum(self._words[place : self._end : len(COUNTS)]) for place, name in enumerate(COUNTS)}
 
 
 class Stream:
