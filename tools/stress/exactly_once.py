@@ -335,7 +335,6 @@ class Run:
 
     def _tasks(self, plan: Any, batch: int) -> list[Any]:
         """Write all tasks; return their results."""
-        waiting = list(range(self._options.tasks))
         results: dict[int, Any] = {}
         deadline = time.monotonic() + _TASK_S
         while len(results) < self._options.tasks:
@@ -347,7 +346,7 @@ class Run:
                     time.sleep(0.5)
                 missing = sorted(set(range(self._options.tasks)) - results.keys())
                 raise RuntimeError(f"micro-batch {batch}: tasks {missing} are not written: {dict(self.errors)}")
-            self._give_out(plan, batch, waiting)
+            self._give_out(plan, batch, results)
             if self._by_lot(self._options.kill_sender) and (sender := sender_pid(self._name)):
                 with suppress(ProcessLookupError):
                     os.kill(sender, signal.SIGKILL)
@@ -355,26 +354,24 @@ class Run:
             busy = [worker for worker in self._workers if worker.task is not None]
             for pipe in wait([worker.pipe for worker in busy], 0.2):
                 worker = next(each for each in busy if each.pipe is pipe)
-                self._hear(worker, results, waiting, plan, batch)
-            self._take_from_stopped(waiting, results)
+                self._hear(worker, results, plan, batch)
         for worker in self._workers:
             if worker.task is not None:
                 worker.is_zombie = True
         return [results[task] for task in sorted(results)]
 
-    def _give_out(self, plan: Any, batch: int, waiting: list[int]) -> None:
-        """Give tasks to idle workers; some to two."""
+    def _give_out(self, plan: Any, batch: int, results: Mapping[int, Any]) -> None:
+        """Give tasks that no one is at to idle workers; some to two. A stopped worker's task is given to another."""
+        at_work = [worker for worker in self._workers if not worker.is_zombie]
+        self._workers += [Worker(self._job) for _ in range(self._options.workers - len(at_work))]
         idle = [worker for worker in self._workers if worker.task is None]
-        while len(self._workers) - sum(worker.is_zombie for worker in self._workers) < self._options.workers:
-            worker = Worker(self._job)
-            self._workers.append(worker)
-            idle.append(worker)
-        while waiting and idle:
-            task = waiting.pop(0)
-            self._give(idle.pop(), plan, batch, task)
-            if idle and self._by_lot(0.1):
-                self.counts["tasks given to two workers"] += 1
+        held = {worker.task for worker in at_work}
+        for task in range(self._options.tasks):
+            if idle and task not in results and task not in held:
                 self._give(idle.pop(), plan, batch, task)
+                if idle and self._by_lot(0.1):
+                    self.counts["tasks given to two workers"] += 1
+                    self._give(idle.pop(), plan, batch, task)
 
     def _give(self, worker: Worker, plan: Any, batch: int, task: int) -> None:
         dies = self._by_lot(self._options.kill_worker)
@@ -386,35 +383,21 @@ class Run:
             worker.is_zombie = True
             self.counts["workers stopped in a task"] += 1
 
-    def _take_from_stopped(self, waiting: list[int], results: Mapping[int, Any]) -> None:
-        """Give the task of a stopped worker to another one, when all others are done."""
-        at_work = [worker for worker in self._workers if worker.task is not None and not worker.is_zombie]
-        held = {worker.task for worker in at_work} | results.keys() | set(waiting)
-        if not at_work and not waiting:
-            waiting += [task for task in range(self._options.tasks) if task not in held]
-
-    def _hear(self, worker: Worker, results: dict[int, Any], waiting: list[int], plan: Any, batch: int) -> None:
-        task = worker.task
+    def _hear(self, worker: Worker, results: dict[int, Any], plan: Any, batch: int) -> None:
         try:
-            kind, of_batch, of_task, value = worker.pipe.recv()
+            kind, of_batch, task, value = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
             self._workers.remove(worker)
             worker.end()
             self.counts["workers killed"] += 1
-            if not worker.is_zombie and task is not None and task not in results:
-                waiting.append(task)
             return
-        is_current = of_batch == batch and of_task == task  # Spark ignores what comes from an earlier attempt, too
-        if kind == "done" and is_current and value.plan == plan.plan and task not in results:
-            results[of_task] = value
-        elif kind == "failed":
+        if kind == "failed":
             self.errors[f"task: {value}"] += 1
-            is_at_it = any(each is not worker and each.task == task and not each.is_zombie for each in self._workers)
-            if of_batch == batch and task not in results and not is_at_it:
-                waiting.append(of_task)
             if value.startswith("LockTimeoutError"):  # it says what to do: continue who was stopped in an attach
                 for stopped in self._workers:
                     stopped.go_on()
+        elif of_batch == batch and value.plan == plan.plan:  # Spark ignores what comes from an earlier attempt, too
+            results.setdefault(task, value)
         worker.go_on()  # it can have been stopped after it had sent this
         worker.task, worker.is_zombie = None, False
 
