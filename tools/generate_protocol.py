@@ -66,11 +66,7 @@ Schema = Mapping[str, Any]
 
 
 def generate(jar: Path) -> str:
-    """Return the text of the module.
-
-    Args:
-        jar: of Kafka's clients.
-    """
+    """Return the text of the module, given the jar of Kafka's clients."""
     lines = [_HEAD]
     with zipfile.ZipFile(jar) as definitions:
         for name, (oldest, newest) in MESSAGES.items():
@@ -115,14 +111,7 @@ def _versions(text: str) -> tuple[int, int]:
 
 
 def _fields(schema: Schema, oldest: int, newest: int, structs: Mapping[str, Schema]) -> str:
-    """Return the fields of a message, or of a struct, in versions that we use.
-
-    Args:
-        schema: has them.
-        oldest: the oldest version that we use, or the first with the struct.
-        newest: the newest version that we use.
-        structs: the message's common structs, by name.
-    """
+    """Return the fields of a message or a struct in versions that we use, given the common structs of the message."""
     structs = {**structs, **{each["name"]: each for each in schema.get("commonStructs", ())}}
     found = []
     for field in schema["fields"]:

@@ -181,14 +181,7 @@ class Environment:
         return self._meter.usage(self._broker_pids(), workers)
 
     def check_delivered(self, broker: Broker, topic: str, expected: int, lacking: Sequence[int | None] = ()) -> None:
-        """Check that the records of a turn have arrived.
-
-        Args:
-            broker: to look in.
-            topic: of the turn.
-            expected: number of records that it must have by now.
-            lacking: records of each producer that were not acknowledged, or None if it did not ask.
-        """
+        """Check that a topic has the records of a turn; ``lacking`` are each producer's that were not acknowledged."""
         if any(lacking):
             raise VoidError(f"producers got no acknowledgement for {sum(each or 0 for each in lacking)} records")
         found = broker.records(topic)

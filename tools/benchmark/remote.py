@@ -33,17 +33,7 @@ def hear(link: Connection, who: str, patience_s: float, meanwhile: Callable[[], 
 
 
 class Remote:
-    """A running service.
-
-    Args:
-        children: the tool's; they are killed with it.
-        who: for messages.
-        make: returns the object, in its process.
-        patience_s: for an answer.
-
-    Attributes:
-        pid: of the process that is the ancestor of all that the service starts.
-    """
+    """A running service, which messages call ``who``; ``pid`` is the ancestor of all that it starts."""
 
     def __init__(self, children: Children, who: str, make: Callable[[], object], patience_s: float = 120.0) -> None:
         self._who, self._patience_s = who, patience_s

@@ -37,14 +37,7 @@ def case_result(case: Case, variants: Sequence[Result]) -> dict[str, Any]:
 def variant_result(
     variant: Variant, rounds: Mapping[str, Sequence[Figures]], trouble: Mapping[str, str], took_s: float
 ) -> Result:
-    """Return the result of a variant.
-
-    Args:
-        variant: the measured one.
-        rounds: each contestant's figures, in each round.
-        trouble: ``void`` or ``missing`` -> why, or empty.
-        took_s: its duration.
-    """
+    """Return a variant's result, given each contestant's rounds; ``trouble`` is why it is void or missing, if it is."""
     first = next(iter(rounds))
     pooled = {name: {} if trouble else _rounded(variant.pooled(name)) for name in rounds}
     ratios = {}

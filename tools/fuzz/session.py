@@ -210,11 +210,7 @@ class Session:
         self.drained: list[RecordBatch] = []
 
     def do(self, operation: str) -> None:
-        """Do one of `OPERATIONS`.
-
-        Raises:
-            ShmaccumError: it cannot be done; says why.
-        """
+        """Do one of `OPERATIONS`."""
         if operation in _WHOLE:
             _WHOLE[operation](self)
         else:

@@ -65,11 +65,7 @@ def missing_maven() -> str:
 
 
 def ensure_jars(train: Callable[[Path], None]) -> None:
-    """Fetch what is missing; several processes can call this at once.
-
-    Args:
-        train: runs a broker such that the JVM leaves an archive of its classes at the path given.
-    """
+    """Fetch what is missing; ``train`` runs a broker such that the JVM leaves an archive of its classes at a path."""
     wrong = java.missing_java("Apache Kafka")
     if wrong:
         raise KafkaMissingError(wrong)
@@ -101,10 +97,7 @@ def _fetch() -> None:
 def copy_dependencies(artifacts: Mapping[str, str], to: Path, more: str = "") -> str:
     """Let Maven copy artifacts and what they need into a new directory; return its complaint, or an empty text.
 
-    Args:
-        artifacts: ``GROUP:ID:VERSION`` -> the group of what it needs that is left out.
-        to: the directory, beside which the POM is written.
-        more: of the POM.
+    The artifacts are ``GROUP:ID:VERSION``, each with the group of what it needs that is left out.
     """
     dependencies = ""
     for artifact, left_out in artifacts.items():

@@ -32,13 +32,7 @@ def class_path() -> str:
 
 
 def java_command(main: str, *arguments: str, options: Sequence[str] | None = None) -> list[str]:
-    """Return the command that runs one of Kafka's main classes.
-
-    Args:
-        main: the class.
-        arguments: its arguments.
-        options: further ones of the JVM; if None, the archive of loaded classes is used.
-    """
+    """Return the command that runs one of Kafka's main classes; without options, with the archive of loaded classes."""
     return [
         java_program(),
         f"-Xmx{HEAP}",

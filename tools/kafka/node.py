@@ -78,11 +78,7 @@ class Node:
             raise KafkaToolError(f"node {self.id} could not be formatted, status {done.returncode}: {done.stdout}")
 
     def format_like(self, checkpoint: Path) -> None:
-        """Format the node's directory as the tool has formatted another's: only the ids are the directory's own.
-
-        Args:
-            checkpoint: the other's ``bootstrap.checkpoint``, with what the cluster knows from the beginning.
-        """
+        """Format the node's directory, but for the ids, as the tool has formatted one with this checkpoint."""
         self.data.mkdir(parents=True)
         shutil.copyfile(checkpoint, self.data / CHECKPOINT)
         directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -39,11 +39,7 @@ class PrometheusMissingError(Exception):
 
 
 def ensure_prometheus() -> None:
-    """Fetch Prometheus if it is missing.
-
-    Raises:
-        PrometheusMissingError: apt-get cannot get it.
-    """
+    """Fetch Prometheus if it is missing."""
     if PROGRAMS.exists():
         return
     HOME.mkdir(exist_ok=True)
@@ -70,11 +66,7 @@ def _run(command: Sequence[str], directory: str) -> None:
 
 
 def promtool(*arguments: str, given: bytes = b"") -> None:
-    """Run promtool.
-
-    Raises:
-        ValueError: it found something wrong; with its messages.
-    """
+    """Run promtool; raise ValueError with its messages if it finds something wrong."""
     done = subprocess.run([PROGRAMS / "promtool", *arguments], input=given, capture_output=True, check=False)
     if done.returncode:
         raise ValueError(f"promtool {' '.join(arguments)}: {(done.stdout + done.stderr).decode()}")
@@ -82,13 +74,7 @@ def promtool(*arguments: str, given: bytes = b"") -> None:
 
 @contextmanager
 def running(directory: Path, target: str, rules: Path) -> Iterator[Prometheus]:
-    """Run a Prometheus with one target until the block ends.
-
-    Args:
-        directory: for its data and its log.
-        target: ``HOST:PORT`` of an exporter; scraped every second.
-        rules: the file of alert rules.
-    """
+    """Run a Prometheus that scrapes an exporter at ``HOST:PORT`` every second, until the block ends."""
     prometheus = Prometheus(free_port())
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "prometheus.yml"
@@ -123,11 +109,7 @@ class Prometheus:
             return False
 
     def get(self, path: str, **parameters: object) -> Any:
-        """Return the data of an answer of the API.
-
-        Raises:
-            HTTPError: the query is wrong.
-        """
+        """Return the data of an answer of the API."""
         query = urllib.parse.urlencode({name: str(value) for name, value in parameters.items()})
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=30) as response:
             return json.load(response)["data"]

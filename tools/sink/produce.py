@@ -62,11 +62,7 @@ class Stream:
         self._scratch = bytearray(_DROPPED_AT_ONCE)
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            EOFError: the client has gone.
-        """
+        """Return the next bytes, or raise EOFError if the client has gone."""
         if size > self._end - self._start:
             self._read_ahead(size)
         self._start += size
@@ -87,11 +83,7 @@ class Stream:
             shift += 7
 
     def drop(self, size: int) -> None:
-        """Let bytes go by.
-
-        Raises:
-            EOFError: the client has gone.
-        """
+        """Let bytes go by, or raise EOFError if the client has gone."""
         at_hand = min(size, self._end - self._start)
         self._start += at_hand
         size -= at_hand

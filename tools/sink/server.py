@@ -45,13 +45,7 @@ _UNKNOWN_TOPIC: Final = 3
 
 
 class Answers:
-    """Answers whatever is not Produce.
-
-    Args:
-        port: of the broker, on loopback.
-        partitions: topic -> how many it has.
-        otherwise: how many all other topics have; 0 means that there are none.
-    """
+    """Answers whatever is not Produce, for a `Sink`."""
 
     def __init__(self, port: int, partitions: Mapping[str, int], otherwise: int) -> None:
         self._port = port
@@ -66,11 +60,7 @@ class Answers:
         }
 
     def answer(self, api_key: int, version: int, correlation_id: int, frame: bytes) -> bytes:
-        """Return the answer to a request, size in front.
-
-        Raises:
-            EOFError: it is of a kind that is not answered.
-        """
+        """Return the answer to a request, size in front; raise EOFError for one of a kind that is not answered."""
         if api_key not in self._known:
             raise EOFError(f"a request of kind {api_key} is not answered")
         if api_key == API_VERSIONS and version > VERSIONS[API_VERSIONS][1]:

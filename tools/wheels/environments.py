@@ -78,11 +78,7 @@ class Environment:
         return f"{time.monotonic() - start:.1f}", ""
 
     def run(self, *command: str, **variables: str) -> str:
-        """Run a command in the environment's directory; return what it wrote.
-
-        Raises:
-            WheelError: it failed.
-        """
+        """Run a command in the environment's directory; return what it wrote."""
         environment = self.variables | variables
         done = subprocess.run(
             command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=600, check=False

@@ -110,11 +110,7 @@ def _commit(environment: Environment, transactions: int) -> dict[str, float]:
 
 
 def _written(servers: str, topic: str, transactions: int) -> dict[str, float]:
-    """Do the work of a driver and its tasks; return the milliseconds of its parts.
-
-    Raises:
-        RuntimeError: the broker's transactions are not of version 2.
-    """
+    """Do the work of a driver and its tasks; return the milliseconds of its parts."""
     from shmaccum import Producer
     from shmaccum.config import ProducerConfig
     from shmaccum.transactions.batch_committer import BatchCommitter

@@ -104,18 +104,19 @@ def _of_columns(environment: Environment, kind: str, keyed: bool, settings: Sett
 
 def _in_loop(environment: Environment) -> Sequence[Variant]:
     """Return `AsyncProducer` beside the synchronous `Producer` and aiokafka; then with every future kept."""
+    return [_of_loop(environment, keep) for keep in (False, True)]
+
+
+def _of_loop(environment: Environment, keep: bool) -> Variant:
     count = environment.count(_RECORDS)
-    return [
-        _variant(
-            environment,
-            "apache-kept" if keep else "apache",
-            f"unkeyed{', futures kept' * keep}, into {TITLES[APACHE]}",
-            (OUR_ASYNC, OURS, AIOKAFKA),
-            lambda _, topic, number, keep=keep: Load(topic, make_values(count, _VALUE_SIZE), keep=keep),  # type: ignore[misc]
-            facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 0},
-        )
-        for keep in (False, True)
-    ]
+    return _variant(
+        environment,
+        "apache-kept" if keep else "apache",
+        f"unkeyed{', futures kept' * keep}, into {TITLES[APACHE]}",
+        (OUR_ASYNC, OURS, AIOKAFKA),
+        lambda _, topic, number: Load(topic, make_values(count, _VALUE_SIZE), keep=keep),
+        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 0},
+    )
 
 
 OF_SIZES: Final = {
@@ -131,10 +132,10 @@ _ARROW_BYTES: Final = 4 * MEBIBYTE
 def _sizes(environment: Environment) -> Sequence[Variant]:
     """Return every size uncompressed, and every codec at 1 KiB; the sizes contain the uncompressed one."""
     sizes = environment.some([*OF_SIZES.items()], 5)
-    codecs = environment.some(_CODECS, 3)
-    return [
-        *(_of_size(environment, f"size-{size}", f"records of {text}", size) for text, size in sizes),
-        *(_of_size(environment, f"codec-{each}", f"records of 1 KiB, compression {each}", 1024, each) for each in codecs),
+    of_sizes = [_of_size(environment, f"size-{size}", f"records of {text}", size) for text, size in sizes]
+    return of_sizes + [
+        _of_size(environment, f"codec-{codec}", f"records of 1 KiB, compression {codec}", 1024, codec)
+        for codec in environment.some(_CODECS, 3)
     ]
 
 

@@ -38,13 +38,7 @@ class Job(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A streaming query whose micro-batches are all alike.
-
-    Attributes:
-        job: a micro-batch.
-        interval_s: of the trigger, ``processingTime``.
-        measured: micro-batches that count; one more comes before them.
-    """
+    """A streaming query whose micro-batches are all alike; so many are measured, behind the first one."""
 
     job: Job
     interval_s: float

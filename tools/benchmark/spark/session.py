@@ -117,13 +117,7 @@ class Session:
 
 
 class _Driver:
-    """Spark's driver, in its process.
-
-    Args:
-        directory: for Spark's files.
-        slab: name of our slab.
-        jars: of Spark's sink.
-    """
+    """Spark's driver, in its process; the jars are those of Spark's sink."""
 
     def __init__(self, directory: Path, slab: str, jars: Sequence[Path]) -> None:
         self._slab, self._directory = slab, directory
