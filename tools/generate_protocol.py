@@ -165,7 +165,6 @@ def _default(given: object, kind: str, is_array: bool) -> str:
 
 
 def jar_path() -> Path:
-    """Return where the jar of Kafka's clients is, once the tools have fetched it."""
     return jar_directory() / f"kafka-clients-{VERSION}.jar"
 
 

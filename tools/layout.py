@@ -106,7 +106,6 @@ def tracked(*under: str) -> list[Path]:
 
 
 def lines_of(*under: str) -> int:
-    """Return how many lines of code there are in these places."""
     return sum(len(path.read_text().splitlines()) for path in tracked(*under) if path.suffix in _CODE)
 
 

@@ -62,7 +62,6 @@ def _passages(file: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
-    """Print what is found, and how much of it each file has."""
     parser = argparse.ArgumentParser(prog="python -m tools.plain_words", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument(
         "files", nargs="*", type=Path, help="to read; all Python and Markdown of the project by default"

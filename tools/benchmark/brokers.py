@@ -144,7 +144,6 @@ class _Apache:
         return {}
 
     def _consumer(self, topic: str) -> tuple[Consumer, list[int]]:
-        """Return a consumer, and the topic's partitions."""
         from confluent_kafka import Consumer
 
         settings = {"bootstrap.servers": self._cluster.internal_servers, "group.id": "benchmark", "log_level": 0}

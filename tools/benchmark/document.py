@@ -24,7 +24,6 @@ _PART: Final = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", re
 
 
 def renew(text: str, result: Result) -> str:
-    """Return a document with its generated parts regenerated."""
 
     def part(found: re.Match[str]) -> str:
         if found[2] not in PARTS:

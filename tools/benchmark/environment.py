@@ -189,7 +189,6 @@ class Environment:
             raise VoidError(f"the broker has {found} records of {expected}")
 
     def check_committed(self, broker: Broker, topic: str, expected: int) -> None:
-        """Check that `read_committed` consumers see all records of a turn."""
         found = broker.committed(topic, expected)
         if found != expected:
             raise VoidError(f"read_committed consumers see {found} records of {expected}")

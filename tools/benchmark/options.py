@@ -62,7 +62,6 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def case_name(text: str) -> str:
-    """Return the name of a case, given by name or number."""
     for case in CASES.values():
         if text in (case.name, str(case.number)):
             return case.name

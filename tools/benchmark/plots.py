@@ -22,7 +22,6 @@ COLOUR_OF: Final = dict(
 
 
 def write_plots(result: Result, directory: Path) -> list[Path]:
-    """Write the plots of everything measured; return the files."""
     written = []
     for name, make in PLOTS.items():
         drawing = make(result)

@@ -43,7 +43,6 @@ class Remote:
         hear(self._link, who, patience_s)
 
     def call(self, method: str, *arguments: object, meanwhile: Callable[[], object] = lambda: None) -> Any:
-        """Call a method of the object and return the result."""
         self._link.send((method, arguments))
         return hear(self._link, self._who, self._patience_s, meanwhile)
 

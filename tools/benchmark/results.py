@@ -130,7 +130,6 @@ def incomplete(result: Result) -> list[str]:
 
 
 def load(path: Path) -> Result:
-    """Load a result that a run has written."""
     again = "measure again, by --all --json FILE"
     try:
         result = json.loads(path.read_text())

@@ -49,7 +49,6 @@ def difference(settings: Settings) -> dict[str, Any]:
 
 
 def for_shmaccum(settings: Settings, name: str) -> dict[str, Any]:
-    """Return the settings by shmaccum's names, with a slab of this name."""
     return by_kafkas_names(settings) | {"shmaccum.name": name, "sender.idle.ms": SENDER_IDLE_MS}
 
 

@@ -57,7 +57,6 @@ class Part(NamedTuple):
         return reached.median >= self.bound if self.at_least else reached.median <= self.bound
 
     def text(self) -> str:
-        """Return its name, with its bound."""
         if self.bound is None:
             return f"{self.label} (no target)"
         return f"{self.label} {'≥' if self.at_least else '≤'} {number(self.bound)}{self.unit}"

@@ -90,12 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def load(corpus: Path, target: str) -> list[tuple[Path, bytes]]:
-    """Return the inputs of a target, and where each is."""
     return [(path, path.read_bytes()) for path in sorted((corpus / target).glob("*.*"))]
 
 
 def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
-    """Run a target; return whether anything failed."""
     deadline = time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
     with TARGETS[name]() as target:

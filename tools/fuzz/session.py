@@ -210,7 +210,6 @@ class Session:
         self.drained: list[RecordBatch] = []
 
     def do(self, operation: str) -> None:
-        """Do one of `OPERATIONS`."""
         if operation in _WHOLE:
             _WHOLE[operation](self)
         else:

@@ -270,7 +270,6 @@ class SweepTarget(SlabTarget):
                     yield json.dumps([*where, value, scene]).encode()
 
     def make(self, rng: random.Random) -> bytes:
-        """Return one of them."""
         return rng.choice(list(self.plans()))
 
     def _follow(self, plan: Any) -> str:

@@ -149,7 +149,6 @@ def _as_code_block(text: str) -> str:
 
 
 def _default_sizes() -> Iterator[str]:
-    """Yield a table of the regions of a slab with default settings."""
     geometry = slab_geometry(ProducerConfig.parse({"bootstrap.servers": "broker:9092"}))
     yield from ("## A slab with default settings", "", "| Region | Begins at | Bytes |", "| --- | ---: | ---: |")
     begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in REGIONS)]

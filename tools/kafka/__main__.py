@@ -72,7 +72,6 @@ def _start(nodes: int, sasl: bool, tls: bool) -> None:
 
 
 def _stop() -> None:
-    """Stop the cluster, and remove all that it kept."""
     started = _started()
     for broker in _brokers(started).values():
         broker.kill()

@@ -87,14 +87,12 @@ class Admin:
         self._until(lambda: self.leaders(topic)[partition] == to, f"node {to} leading {topic}-{partition}")
 
     def committed_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """Return a consumer group's committed offsets of a topic, by partition."""
         partitions = [TopicPartition(topic, partition) for partition in self.leaders(topic)]
         asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)])
         found = asked[group].result(TIMEOUT_S).topic_partitions
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def deny(self, user: str, topic: str, operation: AclOperation = AclOperation.WRITE) -> None:
-        """Forbid a user something with a topic."""
         self._add_rule(user, topic, operation, AclPermissionType.DENY)
 
     def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.ALL) -> None:

@@ -64,7 +64,6 @@ class Node:
         self.settings_file.write_text(_OF_ALL.read_text() + lines)
 
     def format(self, arguments: Sequence[str]) -> None:
-        """Format the node's directory with Kafka's storage tool."""
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(self.settings_file))
         done = subprocess.run(
             java_command(*tool, *arguments),
@@ -115,7 +114,6 @@ class Node:
             time.sleep(0.02)
 
     def start(self) -> None:
-        """Start the broker on its ports and data, and wait until it serves."""
         self.begin_start()
         self.wait_started()
 

@@ -21,7 +21,6 @@ class Running(NamedTuple):
 
     @classmethod
     def process(cls, pid: int) -> Running:
-        """Return the process that has a pid now."""
         return cls(pid, procfs.start_time(pid))
 
     def is_alive(self) -> bool:

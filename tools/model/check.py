@@ -50,7 +50,6 @@ def missing_tools() -> str:
 
 
 def check(run: Run) -> Result:
-    """Run once, in a directory of its own."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shmaccum-model-") as directory:
 
@@ -99,7 +98,6 @@ def check_all(runs: Sequence[Run], jobs: int) -> bool:
 
 
 def report(results: Iterable[tuple[Run, Result]]) -> bool:
-    """Print the results of runs, and return whether all are as expected."""
     good = True
     for run, result in results:
         wrong = verdict(run, result)

@@ -39,7 +39,6 @@ class PrometheusMissingError(Exception):
 
 
 def ensure_prometheus() -> None:
-    """Fetch Prometheus if it is missing."""
     if PROGRAMS.exists():
         return
     HOME.mkdir(exist_ok=True)
@@ -109,7 +108,6 @@ class Prometheus:
             return False
 
     def get(self, path: str, **parameters: object) -> Any:
-        """Return the data of an answer of the API."""
         query = urllib.parse.urlencode({name: str(value) for name, value in parameters.items()})
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=30) as response:
             return json.load(response)["data"]

@@ -42,12 +42,10 @@ class Counters:
         self._end = 0
 
     def new_row(self) -> memoryview:
-        """Return the row of a new connection."""
         start, self._end = self._end, self._end + len(COUNTS)
         return self._words[start : self._end]
 
     def totals(self) -> dict[str, int]:
-        """Return the sums over all connections that there have been."""
         return {name: sum(self._words[place : self._end : len(COUNTS)]) for place, name in enumerate(COUNTS)}
 
 

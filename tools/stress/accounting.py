@@ -50,7 +50,6 @@ class Route(NamedTuple):
 
 
 def topic_of(writer: int, topics: Sequence[str] = TOPICS) -> str:
-    """Return which of the topics a writer appends to."""
     return topics[writer % len(topics)]
 
 
@@ -166,7 +165,6 @@ class Account:
         self._words[_OUTCOMES + first : _OUTCOMES + first + len(outcomes)] = memoryview(outcomes.tobytes()).cast("Q")
 
     def fail_all(self, first: int, count: int, error: ShmaccumError) -> None:
-        """Store that the rows of a batch failed."""
         for number in range(first, first + count):
             self._words[_OUTCOMES + number] = failure_of(error)
 
@@ -195,7 +193,6 @@ class Account:
 
 
 def all_accounts(directory: Path) -> list[Account]:
-    """Open all the accounts of a directory, by writer."""
     return [Account(directory, writer) for writer in sorted(int(file.stem) for file in directory.glob("*.account"))]
 
 

@@ -71,7 +71,6 @@ examples:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options; exit with a message if they are wrong."""
     about = "Kill drivers, tasks and senders of a write that is exactly once, and count what is visible."
     parser = command_line("stress --exactly-once", about, _EPILOG)
 
@@ -225,7 +224,6 @@ class Job:
         return self._exactly_once().plan()
 
     def commit(self, batch: int, results: Sequence[Any]) -> None:
-        """Do what Spark's committing process does."""
         self._exactly_once().commit(batch, results)
 
     def write(self, plan: Any, batch: int, task: int) -> Any:
@@ -269,7 +267,6 @@ class Worker:
             os.kill(self.pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -299,7 +296,6 @@ class Run:
                 worker.end()
 
     def _batch(self, batch: int) -> None:
-        """Do a micro-batch, with as many attempts as it takes."""
         for _ in range(_ATTEMPTS):
             plan = self._driver("plan", self._job.plan, _LINES_OF_A_PLAN)
             if plan is None:

@@ -95,7 +95,6 @@ class Lots:
             file.write(what.replace("\n", " ").encode() + b"\n")  # in one piece: a process can die right after it
 
     def notes(self) -> Counter[str]:
-        """Return what was noted, and how often."""
         file = Path(self.directory, "notes")
         return Counter(file.read_text().splitlines() if file.exists() else ())
 

@@ -159,7 +159,6 @@ class Member:
         return sum(account.appended for account in self.accounts)
 
     def open_accounts(self, directory: Path) -> None:
-        """Open the accounts that exist by now."""
         with suppress(FileNotFoundError):
             for writer in self.writers[len(self.accounts) :]:
                 self.accounts.append(Account(directory, writer))

@@ -31,7 +31,6 @@ class OwnSlab:
         self.accumulator: Final = Accumulators(self.slab, self.config)
 
     def close(self) -> None:
-        """Abort what is left, and detach."""
         self.accumulator.sender.recover()
         self.accumulator.sender.abort_incomplete_batches(KafkaError)
         self.slab.reap_dead()

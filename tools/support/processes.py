@@ -198,7 +198,6 @@ class Children:
         self.counts[f"{what}s stopped"] += 1
 
     def continue_due(self, now_s: float) -> None:
-        """Continue the processes whose stop is over."""
         for pid in [pid for pid, until_s in self._stopped.items() if until_s <= now_s]:
             del self._stopped[pid]
             with suppress(ProcessLookupError):  # a sender that died with its namespace, which no one has waited for
@@ -211,7 +210,6 @@ class Children:
         os.kill(pid, signal.SIGABRT)
 
     def reap(self) -> list[int]:
-        """Wait for dead processes; return their pids."""
         dead: list[int] = []
         while True:
             try:
@@ -246,7 +244,6 @@ class Children:
             time.sleep(_LOOK_EVERY_S)
 
     def kill_all(self) -> None:
-        """Kill all descendants of this process."""
         while left := _children() - self.before:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)

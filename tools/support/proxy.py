@@ -77,7 +77,6 @@ class Server:
         self.cut()
 
     def accept(self) -> None:
-        """Accept connections (again)."""
         if self._listener is None:
             self._listener = socket.create_server(("127.0.0.1", self.port))
             self.port = self._listener.getsockname()[1]
@@ -177,7 +176,6 @@ class Fault:
             self._all_happened.set()
 
     def wait(self) -> None:
-        """Wait until it has happened as often as it was to."""
         assert self._all_happened.wait(PATIENCE_S), f"it has happened {self.happened} times, and not {self.times} times"
 
 

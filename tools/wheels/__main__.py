@@ -90,7 +90,6 @@ def main() -> int:
 
 
 def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path) -> tuple[list[_Wheel], list[str]]:
-    """Build and check the wheels; return them, and why others failed."""
     built, failures = [], []
     for target in targets:
         start = time.monotonic()
@@ -106,7 +105,6 @@ def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path
 
 
 def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
-    """Try the wheels; return why some failed."""
     try:
         ensure_kafka()
     except KafkaMissingError as error:

@@ -78,7 +78,6 @@ class Environment:
         return f"{time.monotonic() - start:.1f}", ""
 
     def run(self, *command: str, **variables: str) -> str:
-        """Run a command in the environment's directory; return what it wrote."""
         environment = self.variables | variables
         done = subprocess.run(
             command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=600, check=False
@@ -107,7 +106,6 @@ class Environment:
         return "", "PyPI has no wheel of posix_ipc for it: compiled from its sdist"
 
     def _chosen(self) -> list[str]:
-        """Return pip's options for the target."""
         machine, python = self.target.platform.machine, self.target.python
         if self.target.platform.is_musl:
             platforms = [f"musllinux_1_{minor}_{machine}" for minor in (2, 1)]

@@ -42,7 +42,6 @@ def main(arguments: list[str]) -> int:
 
 
 def target_of(wheel: Path) -> Target:
-    """Return what a wheel is for."""
     for target in TARGETS:
         if wheel.name.endswith(f"-{target.tag}.whl") and wheel.exists():
             return target

@@ -37,7 +37,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
 
 
 def variant_name(rate: int, linger_ms: int) -> str:
-    """Return the name of the variant of a rate and a linger."""
     return f"rate-{rate}-linger-{linger_ms}"
 
 

@@ -44,7 +44,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
 
 
 def variant_name(producers: int, partitions: int) -> str:
-    """Return the name of the variant for these numbers of producers and partitions."""
     return f"{producers}-on-{partitions}"
 
 

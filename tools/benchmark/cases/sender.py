@@ -52,12 +52,10 @@ def _sending(environment: Environment, partitions: int) -> Variant:
 
 
 def sending_variant(partitions: int) -> str:
-    """Return the name of the variant of full batches for this many partitions."""
     return f"alone-{partitions}"
 
 
 def finding_variant(*, lingering: bool) -> str:
-    """Return the name of the variant of finding ready batches among partitions that linger or are empty."""
     return "finding-lingering" if lingering else "finding-empty"
 
 

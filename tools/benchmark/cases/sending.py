@@ -48,7 +48,6 @@ def send(
     partitions: int = 1,
     producers: int = 1,
 ) -> dict[str, float]:
-    """Run a contestant's turn and return its figures."""
 
     def works(servers: str, topic: str) -> list[Work]:
         return [_sending(contestant, servers, settings, topic, partial(make_load, topic, n)) for n in range(producers)]
@@ -91,7 +90,6 @@ def measure(
 
 
 def figures_of(measured: Measured, records: int, size: int, settings: Settings) -> dict[str, float]:
-    """Return the figures of a turn with this many records and bytes delivered."""
     cpu_s, wall_s = measured.usage.contestant_s, measured.wall_s
     figures = {
         "records": float(records),

@@ -65,7 +65,6 @@ def values(column: str, size: int) -> str:
 
 
 def data_source(job: Job, slab: str) -> tuple[str, Mapping[str, str]]:
-    """Return the format and the options of a contestant that is a data source."""
     if job.how == NOTHING:
         return "nothing", {}
     is_ours = job.how in (OURS, EXACTLY_ONCE)

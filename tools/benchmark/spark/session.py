@@ -149,7 +149,6 @@ class _Driver:
             rows.foreachPartition(partial(send, settings, job.topic))
 
     def start(self, query: Query) -> None:
-        """Start a query; return when its first micro-batch is committed."""
         checkpoint = self._directory / f"checkpoint-{next(self._numbers)}"
         self._query = Running(self._spark, query, self._slab, checkpoint)
 
