@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import pairwise
@@ -22,20 +23,8 @@ from tools.generate_docs.text import page
 
 SOURCE: Final = Path(__file__).resolve().parents[2] / "shmaccum" / "core" / "layout.pxi"
 
-ENTRIES: Final = {
-    "Superblock": "The superblock",
-    "LockLine": "A lock",
-    "ProcessEntry": "An entry of the process table",
-    "TopicEntry": "An entry of the topic table",
-    "PartitionEntry": "An entry of the partition table",
-    "LaneEntry": "A lane",
-    "WaiterCell": "A cell of the waiter queue",
-    "IncidentEntry": "An incident",
-    "BrokerEntry": "A broker",
-    "HistogramEntry": "A histogram",
-    "CompletionCell": "A completion",
-    "SlotHeader": "A slot header",
-}
+_TITLES: Final = tomllib.loads(Path(__file__).with_name("layout.toml").read_text(encoding="utf-8"))
+ENTRIES: Final[dict[str, str]] = _TITLES["entries"]
 """Struct -> what it lays out."""
 
 STATES: Final = {
@@ -45,24 +34,6 @@ STATES: Final = {
     layout.OfSender: "The sender's histograms",
     layout.OfProcess: "A process's histograms",
 }
-
-REGIONS: Final = (
-    ("settings", "settings"),
-    ("locks", "locks"),
-    ("processes", "process table"),
-    ("topics", "topic table"),
-    ("partitions", "partition table"),
-    ("lanes", "lanes"),
-    ("incidents", "incidents"),
-    ("brokers", "broker table"),
-    ("histograms", "histograms"),
-    ("waiters", "waiter queue"),
-    ("rings", "completion rings"),
-    ("bitmap", "free-list bitmap"),
-    ("headers", "slot headers"),
-    ("slots", "slots"),
-    ("total_size", "end"),
-)
 
 
 class Word(NamedTuple):
@@ -151,7 +122,7 @@ def _as_code_block(text: str) -> str:
 def _default_sizes() -> Iterator[str]:
     geometry = slab_geometry(ProducerConfig.parse({"bootstrap.servers": "broker:9092"}))
     yield from ("## A slab with default settings", "", "| Region | Begins at | Bytes |", "| --- | ---: | ---: |")
-    begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in REGIONS)]
+    begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in _TITLES["regions"].items())]
     for (title, start), (_, end) in pairwise(begins):
         yield f"| {title} | {start:,} | {end - start:,} |"
     yield f"| **in all** | | {geometry.total_size:,} |"
