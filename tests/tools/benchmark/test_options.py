@@ -13,6 +13,7 @@ from runs import run_python
 from tools.benchmark.__main__ import main
 from tools.benchmark.cases import CASES
 from tools.benchmark.options import parse
+from tools.benchmark.targets import TARGETS
 
 
 def test_cases_by_number_and_name() -> None:
@@ -48,7 +49,7 @@ def test_misused(arguments: str, error: str, capsys: Capture) -> None:
     assert said.startswith("usage: python -m tools.benchmark")
 
 
-def test_list(tmp_path: Path) -> None:
+def test_list_and_targets_are_of_listed_variants(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     log.write_text("GET /\n")
     done = run_python("-m", "tools.benchmark", "--list", "--lines", str(log))
@@ -60,6 +61,9 @@ def test_list(tmp_path: Path) -> None:
     )
     wanted = "     apache-lines-zstd: 4 producers of 200,000 lines of access.log, zstd, into Apache Kafka: shmaccum; "
     assert wanted in done.stdout
+    for part in (each for parts in TARGETS.values() for each in parts):
+        lines = [line for line in done.stdout.splitlines() if line.startswith(f"     {part.variant}: ")]
+        assert any(part.peer in line and part.ours in line for line in lines), part
 
 
 GOOD = result(("records", [variant("apache-unkeyed", {"shmaccum": rounds(records_per_core_s=[1.0])})]))
