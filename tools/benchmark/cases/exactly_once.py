@@ -23,8 +23,6 @@ INTERVAL_S: Final = 10.0
 MICRO_BATCHES: Final = 3
 TRANSACTIONS: Final = 200
 """Each has one record in each partition."""
-COMMIT: Final = "commit"
-"""Name of the variant of the commit alone."""
 _SMOKE_TASKS: Final = (2, 8)
 _SMOKE_TRANSACTIONS: Final = 10
 _TIMEOUT_MS: Final = 900_000
@@ -74,7 +72,7 @@ def _variants(environment: Environment) -> Sequence[Variant]:
         for called, tasks in of_tasks
     ]
     commit = Variant(
-        name=COMMIT,
+        name="commit",
         title=f"commit of {transactions} transactions",
         contestants=(OURS,),
         turn=lambda _: _commit(environment, transactions),

@@ -55,10 +55,6 @@ def sending_variant(partitions: int) -> str:
     return f"alone-{partitions}"
 
 
-def finding_variant(*, lingering: bool) -> str:
-    return "finding-lingering" if lingering else "finding-empty"
-
-
 def _finding(environment: Environment, *, lingering: bool) -> Variant:
     def turn(contestant: str) -> dict[str, float]:
         partitions = 1000 if contestant == MANY else 10
@@ -71,7 +67,7 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
         return {"cpu_us": min(_apart(environment, measure))}
 
     return Variant(
-        name=finding_variant(lingering=lingering),
+        name="finding-lingering" if lingering else "finding-empty",
         title=f"ready + drain of ten batches, all other partitions {'lingering' if lingering else 'empty'}",
         contestants=(MANY, FEW),
         turn=turn,
