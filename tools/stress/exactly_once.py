@@ -34,6 +34,7 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -46,19 +47,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tools.kafka import KafkaCluster, ensure_kafka
 from tools.stress.lots import Death
-from tools.support.arguments import command_line
+from tools.support.arguments import add_numbers, command_line, set_numbers
 from tools.support.slabcheck import sender_pid
 
 if TYPE_CHECKING:
     from shmaccum.spark.exactly_once import ExactlyOnce
 
-_WITH_SPARK: Final = {"kill_driver": 0.1, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
-_DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
-    None: {"kill_driver": 0.4, "kill_sender": 0.05, "stop_worker": 0.03, "workers": 3},
-    "local": _WITH_SPARK,
-    "local-cluster": _WITH_SPARK | {"kill_executor": 0.03},
-}
-"""Options that differ between the kinds of runs, or that not every kind has."""
+with Path(__file__).with_name("exactly_once.toml").open("rb") as _file:
+    _NUMBERS: Final = tomllib.load(_file)
 _EPILOG: Final = """\
 With --spark, a real Structured Streaming query writes them, in a driver of its own, which starts again on its
 checkpoint after each death (tools/stress/once_spark.py). Spark speculates only with local-cluster.
@@ -73,34 +69,16 @@ examples:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     about = "Kill drivers, tasks and senders of a write that is exactly once, and count what is visible."
     parser = command_line("stress --exactly-once", about, _EPILOG)
-
-    def add(name: str, metavar: str, kind: type, default: object, what: str) -> None:
-        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
-
     parser.add_argument("--spark", choices=("local", "local-cluster"), help="real Spark, with this master")
-    add("--runs", "N", int, 200, "micro-batches [%(default)s]")
-    add("--tasks", "N", int, 4, "tasks of each [%(default)s]")
-    add("--workers", "N", int, None, "without Spark: processes that write tasks [3]")
-    add("--kill-driver", "P", float, None, "probability, of each plan and commit [0.4; Spark: 0.1]")
-    add("--kill-worker", "P", float, 0.1, "probability, of each task [%(default)s]")
-    add("--stop-worker", "P", float, None, "without Spark: probability, of each task [0.03]")
-    add("--kill-sender", "P", float, None, "probability, of each look at the tasks [0.05; Spark: task 0.08]")
-    add("--kill-executor", "P", float, None, "with local-cluster: probability, of each task [0.03]")
-    add("--fail-task", "P", float, None, "with Spark: probability, that a task's own code fails [0.1]")
-    add("--slow-task", "P", float, None, "with Spark: probability, that a task waits, half done [0.1]")
+    add_numbers(parser, _NUMBERS)
     version = "the brokers' [%(default)s]"
     parser.add_argument("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help=version)
-    add("--seed", "X", int, secrets.randbelow(1 << 32), "[a new one, which the report shows]")
-    add("--json", "FILE", Path, None, "write the report to FILE")
+    seed = "[a new one, which the report shows]"
+    parser.add_argument("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help=seed)
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the report to FILE")
     options = parser.parse_args(arguments)
-    mine = _DEFAULTS[options.spark]
-    for name in sorted({name for names in _DEFAULTS.values() for name in names}):
-        if getattr(options, name) is None:
-            setattr(options, name, mine.get(name))
-        elif name not in mine:
-            kinds = [kind for kind in _DEFAULTS if name in _DEFAULTS[kind]]
-            shown = " and ".join(f"--spark {kind}" if kind else "runs without --spark" for kind in kinds)
-            parser.error(f"--{name.replace('_', '-')} is for {shown} only")
+    kind = f"--spark {options.spark}" if options.spark else "runs without --spark"
+    set_numbers(parser, options, _NUMBERS, kind)
     return options
 
 
