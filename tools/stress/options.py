@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--json", metavar="FILE", type=Path, help="write the report to FILE")
     add("--spark", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    set_numbers(parser, options, _NUMBERS, "soak" if options.soak else "usual")
+    set_numbers(parser, options, _NUMBERS, "--soak" if options.soak else "runs without --soak")
     if options.spark is not None:
         parser.error("--spark needs --exactly-once")
     if options.pid_namespaces > options.producers:

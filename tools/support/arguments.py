@@ -33,7 +33,7 @@ def add_numbers(parser: argparse.ArgumentParser, numbers: Numbers) -> None:
 
 
 def set_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace, numbers: Numbers, kind: str) -> None:
-    """Give options that are not given their defaults, 0 if this kind has none; end with a message if it has not a given one."""
+    """Set the options that were not given, to 0 if this kind has none; end with a message if one is for others only."""
     for name, number in numbers.items():
         attribute, defaults = name.replace("-", "_"), number["default"]
         by_kind = defaults if isinstance(defaults, Mapping) else {kind: defaults}

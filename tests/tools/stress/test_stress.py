@@ -148,7 +148,7 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
         ("--columns 1.5", "1.5 is not between 0 and 1"),
         ("--seconds nan", "nan is not between"),
         ("--pid-namespaces 5", "there are only 4 producers"),
-        ("--soak --pid-namespaces 1", "--pid-namespaces is for usual only"),
+        ("--soak --pid-namespaces 1", "--pid-namespaces is for runs without --soak only"),
     ],
 )
 def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
