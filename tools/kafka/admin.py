@@ -12,21 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewPartitions,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, TopicPartition, admin
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourcePatternType, ResourceType, ScramMechanism
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonTopicPartition
 from kafka.protocol.admin import AlterClientQuotasRequest
@@ -49,12 +36,12 @@ class Admin:
     def __init__(self, internal_servers: str) -> None:
         self._servers = internal_servers
         # Connections that brokers which are killed leave behind are no news here.
-        self._client = AdminClient({"bootstrap.servers": internal_servers, "log_level": 0})
+        self._client = admin.AdminClient({"bootstrap.servers": internal_servers, "log_level": 0})
 
     def create_topic(self, topic: str, partitions: int = 1, *, settings: Mapping[str, object] | None = None) -> None:
         """Create a topic, on as many brokers as there are up to three, with settings such as ``max.message.bytes``."""
         config = {name: str(value) for name, value in (settings or {}).items()}
-        new = NewTopic(topic, partitions, config=config)
+        new = admin.NewTopic(topic, partitions, config=config)
         self._client.create_topics([new])[topic].result(TIMEOUT_S)
         self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
 
@@ -64,7 +51,7 @@ class Admin:
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions, so that it has this many."""
-        self._client.create_partitions([NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
+        self._client.create_partitions([admin.NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
         self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
 
     def leaders(self, topic: str) -> dict[int, int]:
@@ -102,7 +89,7 @@ class Admin:
     def set_password(self, user: str, password: str) -> None:
         """Change a user's password for SCRAM, effective soon; open connections stay logged in."""
         changes = [
-            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
+            admin.UserScramCredentialUpsertion(user, admin.ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]
         for change in changes:  # a request has one change of a user at most
@@ -135,10 +122,10 @@ class Admin:
 
     def _add_rule(self, user: str, topic: str, operation: AclOperation, permission: AclPermissionType) -> None:
         pattern = ResourcePatternType.LITERAL
-        rule = AclBinding(ResourceType.TOPIC, topic, pattern, f"User:{user}", "*", operation, permission)
+        rule = admin.AclBinding(ResourceType.TOPIC, topic, pattern, f"User:{user}", "*", operation, permission)
         self._client.create_acls([rule])[rule].result(TIMEOUT_S)
         any_rule = (None, None, AclOperation.ANY, AclPermissionType.ANY)
-        rules = AclBindingFilter(ResourceType.TOPIC, topic, pattern, *any_rule)  # of this topic, and of no other
+        rules = admin.AclBindingFilter(ResourceType.TOPIC, topic, pattern, *any_rule)  # of this topic, and of no other
         self._until(lambda: rule in self._client.describe_acls(rules).result(TIMEOUT_S), f"rule {rule}")
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:

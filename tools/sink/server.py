@@ -11,19 +11,8 @@ from typing import IO, Any, Final
 
 from tools.sink.produce import OPEN, Counters, Stream, acknowledge
 from tools.sink.produce import VERSIONS as PRODUCE_VERSIONS
-from tools.support.messages import (
-    API_VERSIONS,
-    FETCH,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    METADATA,
-    PRODUCE,
-    api_versions,
-    decoded,
-    encoded,
-    metadata,
-    response,
-)
+from tools.support import messages
+from tools.support.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, api_versions
 from tools.support.processes import die_with_parent
 
 _HEAD: Final = struct.Struct(">ihhi")
@@ -37,8 +26,8 @@ VERSIONS: Final = {
     API_VERSIONS: (0, 3),
     INIT_PRODUCER_ID: (0, 1),
     # Consumers' requests are not answered, but librdkafka tells by them which formats of records a broker takes.
-    FETCH: (0, 11),
-    FIND_COORDINATOR: (0, 2),
+    messages.FETCH: (0, 11),
+    messages.FIND_COORDINATOR: (0, 2),
 }
 _UNSUPPORTED_VERSION: Final = 35
 _UNKNOWN_TOPIC: Final = 3
@@ -54,7 +43,7 @@ class Answers:
         self._known: dict[int, Callable[[bytes], Any]] = {
             API_VERSIONS: lambda frame: api_versions(VERSIONS),
             METADATA: self._metadata,
-            INIT_PRODUCER_ID: lambda frame: response(
+            INIT_PRODUCER_ID: lambda frame: messages.response(
                 INIT_PRODUCER_ID, producer_id=int.from_bytes(os.urandom(4)), producer_epoch=0
             ),
         }
@@ -64,13 +53,13 @@ class Answers:
         if api_key not in self._known:
             raise EOFError(f"a request of kind {api_key} is not answered")
         if api_key == API_VERSIONS and version > VERSIONS[API_VERSIONS][1]:
-            return encoded(api_versions(VERSIONS, error_code=_UNSUPPORTED_VERSION), 0, correlation_id)
-        return encoded(self._known[api_key](frame), version, correlation_id)
+            return messages.encoded(api_versions(VERSIONS, error_code=_UNSUPPORTED_VERSION), 0, correlation_id)
+        return messages.encoded(self._known[api_key](frame), version, correlation_id)
 
     def _metadata(self, frame: bytes) -> Any:
-        asked = decoded(frame).topics
+        asked = messages.decoded(frame).topics
         names = list(self._partitions) if asked is None else [topic.name for topic in asked]
-        answer = metadata([(1, self._port)], [(name, self._partitions.get(name, self._otherwise)) for name in names])
+        answer = messages.metadata([(1, self._port)], [(name, self._partitions.get(name, self._otherwise)) for name in names])
         for topic in answer.topics:
             topic.error_code = 0 if topic.partitions else _UNKNOWN_TOPIC
         return answer

@@ -16,19 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from tools.kafka import KafkaCluster, KafkaMissingError, ensure_kafka
-from tools.wheels.building import (
-    ANY_TOPIC,
-    ROOT,
-    TARGETS,
-    Target,
-    WheelError,
-    build_plain,
-    build_sdist,
-    build_wheel,
-    check_description,
-    check_platform,
-    unpack_sdist,
-)
+from tools.wheels import building
+from tools.wheels.building import TARGETS, Target, WheelError
 from tools.wheels.environments import UntriedError, try_wheel
 
 _HEAD: Final = (
@@ -58,7 +47,7 @@ def main() -> int:
     about = "The sdist and the wheels of a release."
     parser = argparse.ArgumentParser(prog="python -m tools.wheels", description=about)
     parser.add_argument("--only", nargs="+", metavar="PART", help="wheels with this in their tag, as in cp312 or musl")
-    parser.add_argument("--directory", default=str(ROOT / "dist"), help="where they are put (default: dist)")
+    parser.add_argument("--directory", default=str(building.ROOT / "dist"), help="where they are put (default: dist)")
     parser.add_argument("--no-trial", dest="trial", action="store_false", help="build and check them only")
     arguments = parser.parse_args()
     chosen = [target for target in TARGETS if any(part in str(target) for part in arguments.only or [""])]
@@ -70,12 +59,12 @@ def main() -> int:
     try:
         for old in directory.glob("shmaccum-*"):
             old.unlink()
-        sdist = build_sdist(directory)
+        sdist = building.build_sdist(directory)
         print(f"{sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB", flush=True)
-        source = unpack_sdist(sdist)
-        plain = build_plain(source)
+        source = building.unpack_sdist(sdist)
+        plain = building.build_plain(source)
         built, failures = _build(chosen, source, plain, directory)
-        check_description([sdist, *(wheel.path for wheel in built)])
+        building.check_description([sdist, *(wheel.path for wheel in built)])
     except WheelError as error:
         print(error, file=sys.stderr)
         return 1
@@ -94,9 +83,9 @@ def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path
     for target in targets:
         start = time.monotonic()
         try:
-            path = build_wheel(source, plain, target, directory)
+            path = building.build_wheel(source, plain, target, directory)
             seconds = time.monotonic() - start
-            built.append(_Wheel(target, path, check_platform(path, target), seconds))
+            built.append(_Wheel(target, path, building.check_platform(path, target), seconds))
             print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB in {seconds:.0f} s", flush=True)
         except WheelError as error:
             failures.append(str(error))
@@ -112,7 +101,7 @@ def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
     failures = []
     with (
         tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch,
-        KafkaCluster(Path(scratch), overrides=ANY_TOPIC) as cluster,
+        KafkaCluster(Path(scratch), overrides=building.ANY_TOPIC) as cluster,
     ):
         for wheel in wheels:
             try:
