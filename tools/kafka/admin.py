@@ -89,8 +89,8 @@ class Admin:
     def set_password(self, user: str, password: str) -> None:
         """Change a user's password for SCRAM, effective soon; open connections stay logged in."""
         changes = [
-            admin.UserScramCredentialUpsertion(user, admin.ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
-            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+            admin.UserScramCredentialUpsertion(user, admin.ScramCredentialInfo(each, _ITERATIONS), password.encode())
+            for each in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]
         for change in changes:  # a request has one change of a user at most
             self._client.alter_user_scram_credentials([change])[user].result(TIMEOUT_S)

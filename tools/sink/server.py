@@ -59,7 +59,8 @@ class Answers:
     def _metadata(self, frame: bytes) -> Any:
         asked = messages.decoded(frame).topics
         names = list(self._partitions) if asked is None else [topic.name for topic in asked]
-        answer = messages.metadata([(1, self._port)], [(name, self._partitions.get(name, self._otherwise)) for name in names])
+        topics = [(name, self._partitions.get(name, self._otherwise)) for name in names]
+        answer = messages.metadata([(1, self._port)], topics)
         for topic in answer.topics:
             topic.error_code = 0 if topic.partitions else _UNKNOWN_TOPIC
         return answer

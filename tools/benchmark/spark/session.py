@@ -125,7 +125,8 @@ class _Driver:
         rows = self._spark.range(0, job.rows, 1, job.tasks).selectExpr(jobs.values("id", job.row_size))
         if job.how in (OURS, jobs.EXACTLY_ONCE, jobs.SPARK_SINK, jobs.NOTHING):
             name, options = jobs.data_source(job, self._slab)
-            once = {"txnAppId": "benchmark", "txnVersion": str(next(self._numbers))} if job.how == jobs.EXACTLY_ONCE else {}
+            number = str(next(self._numbers))
+            once = {"txnAppId": "benchmark", "txnVersion": number} if job.how == jobs.EXACTLY_ONCE else {}
             rows.write.format(name).mode("append").options(**options, **once).save()
         elif job.how == KAFKA_PYTHON:
             settings = {"bootstrap_servers": job.servers} | for_kafka_python(job.settings)
