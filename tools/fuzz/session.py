@@ -43,6 +43,7 @@ from shmaccum.shm.lifecycle import attach, destroy, unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
+from tools.fuzz.child import try_in_child
 from tools.support.accumulators import Accumulators
 
 TOPIC: Final = "orders"
@@ -124,15 +125,14 @@ class SlabImage:
 
 def _live(life: Callable[[Accumulators], object], config: ProducerConfig) -> None:
     """Have a process live, and die without a word to the slab."""
-    pid = os.fork()
-    if not pid:
-        try:
-            life(open_accumulator(config))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    if os.waitpid(pid, 0)[1]:
-        raise RuntimeError("the slab to be damaged could not be made")
+
+    def lived() -> str:
+        life(open_accumulator(config))
+        return "lived"
+
+    outcome, wrong = try_in_child(lived)
+    if outcome != "lived":
+        raise RuntimeError(f"the slab to be damaged could not be made: {outcome} {wrong}")
 
 
 def _append(accumulator: Accumulators, partition: int, value: bytes) -> None:

@@ -308,13 +308,8 @@ def words_of(geometry: Geometry, memory: bytes) -> Iterator[tuple[str, int, str 
 def _entries(name: str, region: Region, words: memoryview) -> Iterable[int]:
     """Return the entries of a table that are worth it: those in use, where those are few; and one that is not."""
     match name:
-        case "lock":  # of the last of these, the holder is dead
-            return (
-                core.LOCK_POOL,
-                core.LOCK_TABLES,
-                core.LOCK_STRIPES,
-                core.LOCK_STRIPES + 3,
-            )  # the last of which a dead process holds
+        case "lock":  # a dead process holds the last of these
+            return core.LOCK_POOL, core.LOCK_TABLES, core.LOCK_STRIPES, core.LOCK_STRIPES + 3
         case "waiter":
             head, tail = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
             return sorted({ticket % WAITERS for ticket in (head, tail, tail + 1)} | {WAITERS - 1})
