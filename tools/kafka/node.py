@@ -24,7 +24,6 @@ from tools.kafka.settings import CLUSTER_ID
 START_TIMEOUT_S: Final = 180.0
 CHECKPOINT: Final = "bootstrap.checkpoint"
 """File in a node's data: the cluster's initial metadata, users for example."""
-_OF_ALL: Final = Path(__file__).with_name("broker.properties")
 _EXCERPT: Final = 3000
 _STARTED: Final = "Kafka Server started"
 
@@ -58,10 +57,9 @@ class Node:
     def settings_file(self) -> Path:
         return self.directory / "server.properties"
 
-    def configure(self, settings: dict[str, object]) -> None:
+    def configure(self, settings: str) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        lines = "".join(f"{name}={value}\n" for name, value in settings.items())
-        self.settings_file.write_text(_OF_ALL.read_text() + lines)
+        self.settings_file.write_text(settings)
 
     def format(self, arguments: Sequence[str]) -> None:
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(self.settings_file))
