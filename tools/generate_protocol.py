@@ -1,7 +1,7 @@
 """Generates shmaccum/kafka/messages.py from Kafka's message definitions, which are in its client's jar.
 
 ``python -m tools.generate_protocol`` writes it; with ``--check`` it writes nothing, shows how the file differs from
-what it would write, and exits 1 if it does. A new message, or another range of versions, is one line in `MESSAGES`.
+what it would write, and exits 1 if it does. A new message, or another range of versions, is one line in messages.toml.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,25 +22,7 @@ from tools.support.generating import write_or_check
 
 MODULE: Final = Path(__file__).resolve().parents[1] / "shmaccum" / "kafka" / "messages.py"
 
-MESSAGES: Final[Mapping[str, tuple[int, int]]] = {
-    "Produce": (7, 12),  # 13 names topics by id
-    "Fetch": (4, 12),  # 13 names topics by id
-    "ListOffsets": (2, 7),
-    "Metadata": (0, 13),
-    "FindCoordinator": (1, 6),
-    "SaslHandshake": (1, 1),  # 0 has the login outside of requests
-    "ApiVersions": (0, 3),
-    "CreateTopics": (4, 7),
-    "InitProducerId": (0, 5),
-    "AddPartitionsToTxn": (0, 3),  # later ones are for brokers
-    "AddOffsetsToTxn": (0, 4),
-    "EndTxn": (0, 5),
-    "TxnOffsetCommit": (0, 5),
-    "DescribeConfigs": (1, 4),
-    "SaslAuthenticate": (0, 2),
-    "DescribeTransactions": (0, 0),
-    "ListTransactions": (0, 2),
-}
+MESSAGES: Final[Mapping[str, tuple[int, int]]] = tomllib.loads(Path(__file__).with_name("messages.toml").read_text())
 """Request -> the oldest and the newest version that we use."""
 
 _HEAD: Final = f'''\

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any, Final
 
 from tools.kafka.jars import HOME
@@ -23,15 +24,7 @@ from tools.kafka.ports import free_port
 PACKAGE: Final = "prometheus"
 PROGRAMS: Final = HOME / "prometheus"
 _START_S: Final = 30.0
-_CONFIG: Final = """\
-global:
-  scrape_interval: 1s
-  evaluation_interval: 1s
-rule_files: [{rules}]
-scrape_configs:
-  - job_name: shmaccum
-    static_configs: [{{targets: ["{target}"]}}]
-"""
+_CONFIG: Final = Path(__file__).with_name("prometheus.yml")
 
 
 class PrometheusMissingError(Exception):
@@ -77,7 +70,7 @@ def running(directory: Path, target: str, rules: Path) -> Iterator[Prometheus]:
     prometheus = Prometheus(free_port())
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "prometheus.yml"
-    config.write_text(_CONFIG.format(rules=json.dumps(str(rules)), target=target))
+    config.write_text(Template(_CONFIG.read_text()).substitute(rules=json.dumps(str(rules)), target=target))
     command: list[str | Path] = [PROGRAMS / "prometheus", f"--config.file={config}"]
     command += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{prometheus.port}"]
     with open(directory / "log", "wb") as log:

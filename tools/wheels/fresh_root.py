@@ -23,8 +23,7 @@ from tools.wheels.building import ANY_TOPIC, HOME, ROOT, WheelError, run
 
 _SUITE: Final = "trixie"
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
-# A file system and processes of its own: whatever the steps mount or start ends with them.
-_ENTER: Final = """
+_ENTER: Final = Path(__file__).with_name("enter.sh")
 set -e
 mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/dev/shm"
@@ -78,7 +77,7 @@ def try_in(root: Path, wheel: Path, program: str) -> list[tuple[str, float, str]
 
 
 def _type(root: Path, directory: str, command: str) -> tuple[str, float, str]:
-    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _ENTER, "sh", str(root)]
+    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", str(_ENTER), str(root)]
     typed = [*apart, "sh", "-c", f"cd {directory} && {command}"]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": directory, "LANG": "C.UTF-8"}
     start = time.monotonic()
