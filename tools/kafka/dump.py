@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from tools.kafka.errors import KafkaToolError
 from tools.kafka.jvm import java_command
@@ -17,7 +18,8 @@ _NUMBERS: Final = (
 )
 
 
-class DumpedBatch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DumpedBatch:
     """A record batch, by the names of KIP-98 and KIP-101; numbers are -1 where the batch has none.
 
     Attributes:

@@ -35,8 +35,8 @@ def broker_settings(
 ) -> str:
     """Return the properties of one node.
 
-    With SASL, clients must authenticate, and access-control lists count. With certificates, they must speak TLS, and can
-    show a certificate. The overrides come last, and so win.
+    With SASL, clients must authenticate, and access-control lists count. With certificates, they must speak TLS, and
+    can show a certificate. The overrides come last, and so win.
     """
     files = ["broker", *["sasl"] * sasl]
     parts: dict[str, Any] = {

@@ -24,12 +24,6 @@ from tools.wheels.building import ANY_TOPIC, HOME, ROOT, WheelError, run
 _SUITE: Final = "trixie"
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 _ENTER: Final = Path(__file__).with_name("enter.sh")
-set -e
-mount -t proc proc "$1/proc"
-mount -t tmpfs tmpfs "$1/dev/shm"
-root=$1; shift
-exec chroot "$root" "$@"
-"""
 
 
 def debian() -> Path:

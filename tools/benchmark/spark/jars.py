@@ -26,6 +26,7 @@ _ASKED_AGAIN_S: Final = 24 * 3600.0
 _NEEDED: Final = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """Packages that pyspark does not contain."""
 
+
 def spark_sink_jars() -> tuple[str, Sequence[Path]]:
     """Return the version of Spark's sink, and its jars; fetch them if they are missing."""
     complaints: list[str] = []
