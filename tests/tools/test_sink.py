@@ -48,7 +48,7 @@ def test_a_stream_however_it_comes(steps: list[tuple[bool, int]], piece: int) ->
         writer.join()
 
 
-@pytest.mark.parametrize("version", [3, 5, 7, 8])
+@pytest.mark.parametrize("version", [7, 8])
 def test_produce(version: int) -> None:
     counters = Counters()
     request = produce_request("topic")

@@ -130,11 +130,7 @@ def _saved(options: Options, result: Result) -> str:
         return "without --json nothing was saved"
     if not result["cases"]:
         return f"nothing was measured yet, {options.json} is as it was"
-    last = result["cases"][-1]
-    return (
-        f"{options.json} has what was measured up to '{last['variants'][-1]['title']}' of case {last['number']}, "
-        f"{last['name']} (--from {options.json} shows it)"
-    )
+    return f"{options.json} has what was measured, which --from {options.json} shows"
 
 
 def _list(options: Options) -> None:

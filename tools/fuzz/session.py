@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import time
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
@@ -45,6 +44,7 @@ from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
 from tools.fuzz.child import try_in_child
 from tools.support.accumulators import Accumulators
+from tools.support.own_slab import now_ms
 
 TOPIC: Final = "orders"
 OTHER_TOPIC: Final = "fully.asked.for"
@@ -195,10 +195,6 @@ _COLUMNS: Final = pa.record_batch({"value": pa.array([b"%d" % number * 30 for nu
 _LARGE_VALUES: Final = pa.array([b"%d" % number + bytes(SLOT_SIZE // 4) for number in range(6)], pa.binary())
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 class Session:
     """One process that uses the slab of an image, as producers and senders do.
 
@@ -284,12 +280,12 @@ def _recover(session: Session) -> None:
 
 
 def _drain(session: Session) -> None:
-    session.drained += session.both.sender.drain(CLUSTER, NODE, _MAX_REQUEST, _now_ms())
+    session.drained += session.both.sender.drain(CLUSTER, NODE, _MAX_REQUEST, now_ms())
 
 
 def _reenqueue(session: Session) -> None:
     for batch in session.take_drained():
-        session.both.sender.reenqueue(batch, _now_ms())
+        session.both.sender.reenqueue(batch, now_ms())
 
 
 def _rebuild(session: Session) -> None:
@@ -309,7 +305,7 @@ def _serve(session: Session) -> None:
     _recover(session)
     for _ in range(8):
         session.doorbell.ring()  # no pass sleeps for longer than it takes to find that out
-        sender.run_once(_now_ms())
+        sender.run_once(now_ms())
 
 
 _WHOLE: Final[dict[str, Callable[[Session], object]]] = {
@@ -331,14 +327,14 @@ _PIECES: Final[dict[str, Callable[[Session], object]]] = {
     "append_columns": _append_columns,
     "allocate": _allocate,
     "wait_for_memory": lambda session: session.both.pool.allocate(session.both.pool.total_memory, 20),
-    "ready": lambda session: session.both.sender.ready(CLUSTER, _now_ms()),
+    "ready": lambda session: session.both.sender.ready(CLUSTER, now_ms()),
     "drain": _drain,
     "complete": lambda session: session.both.sender.complete(
         [BatchOutcome(each, 0) for each in session.take_drained()]
     ),
     "reenqueue": _reenqueue,
     "recover": _recover,
-    "expire": lambda session: session.both.sender.abort_expired_batches(_now_ms() + 1_000_000),
+    "expire": lambda session: session.both.sender.abort_expired_batches(now_ms() + 1_000_000),
     "abort": lambda session: session.both.sender.abort_incomplete_batches(UnknownServerError),
     "rebuild": _rebuild,
     "keep_house": _keep_house,

@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import Final
 
-VERSIONS: Final = (3, 12)
+VERSIONS: Final = (7, 12)
 
 _FIRST_FLEXIBLE: Final = 9
 _AHEAD: Final = 2048
@@ -116,7 +116,6 @@ def acknowledge(stream: Stream, version: int, correlation_id: int, counts: memor
     else:
         stream.drop(max(0, stream.number(_INT16)))
     stream.take(_ACKS_AND_TIMEOUT.size)
-    stored_size = _STORED.size if version >= 5 else _STORED.size - 8
     rest = _rest_of_partition(version)
     end = b"\0" if flexible else b""
 
@@ -141,7 +140,7 @@ def acknowledge(stream: Stream, version: int, correlation_id: int, counts: memor
             stream.drop(size - _BATCH_HEAD + len(end))
             batches += 1
             sent += size
-            answer += _STORED.pack(number, 0, 0, -1, 0)[:stored_size] + rest
+            answer += _STORED.pack(number, 0, 0, -1, 0) + rest
         stream.drop(len(end))
         answer += end
     stream.drop(len(end))

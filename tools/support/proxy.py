@@ -140,21 +140,10 @@ class Answer(NamedTuple):
 
 
 class Fault:
-    """What happens to the next requests of a kind and to their answers, which are noted.
+    """What happens to the next requests of a kind, ``times`` times, and to their answers, which are noted.
 
-    Args:
-        api_key: of the requests.
-        times: to how many it happens.
-        after: bytes of a request that the broker gets before the connection is cut; None for all. A request that is not
-            longer is left alone.
-        loses: whether the broker's answer is lost.
-        cuts: whether the connection is lost with the answer.
-
-    Attributes:
-        left: to how many more requests it is to happen.
-        happened: to how many it has.
-        requests: when each came, in monotonic seconds.
-        answers: as they were forwarded, or lost.
+    With ``after``, the broker gets so many bytes of a request that is longer, and the connection is cut. Else the
+    broker's answer can be lost, and the connection with it. ``left`` is how many more requests it happens to.
     """
 
     def __init__(
