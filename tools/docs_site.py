@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import shutil
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -25,35 +26,7 @@ OUTSIDE: Final = (
 )
 """Pages outside docs/."""
 
-REFERENCE: Final[Mapping[str, str]] = {
-    "shmaccum": """# Producer and records
-
-`from shmaccum import Producer` is all that most programs need. [Configuration](../docs/configuration.md) lists the
-settings.
-""",
-    "shmaccum.errors": """# Errors
-
-Kafka's `XxxException` is `XxxError` here. Import them from `shmaccum.errors`.
-""",
-    "shmaccum.opentelemetry": """# OpenTelemetry
-
-[The guide](../docs/monitoring/opentelemetry.md) shows spans and metrics.
-""",
-    "shmaccum.spark": """# Spark
-
-[The guide](../docs/spark.md) shows the data source `shmaccum` and its options.
-""",
-    "shmaccum.logging": """# Logging
-""",
-    "shmaccum.compat.kafka_python": """# kafka-python's producer
-
-[The guide](../docs/compat.md) says what is the same, what differs and what is refused.
-""",
-    "shmaccum.compat.confluent": """# confluent-kafka's producer
-
-[The guide](../docs/compat.md) says what is the same, what differs and what is refused.
-""",
-}
+REFERENCE: Final[Mapping[str, str]] = tomllib.loads(Path(__file__).with_name("reference.toml").read_text("utf-8"))
 """Public module -> the head of its page, reference/MODULE.md."""
 
 _INHERITED: Final = "    options:\n      inherited_members: true\n"

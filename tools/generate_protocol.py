@@ -1,17 +1,16 @@
 """Generates shmaccum/kafka/messages.py from Kafka's message definitions, which are in its client's jar.
 
 ``python -m tools.generate_protocol`` writes it; with ``--check`` it writes nothing, shows how the file differs from
-what it would write, and exits 1 if it does. A new message, or another range of versions, is one line in `MESSAGES`.
+what it would write, and exits 1 if it does. A new message, or another range of versions, is one line in messages.toml.
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import json
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,28 +18,11 @@ from typing import Any, Final
 
 from shmaccum.kafka.codec import NEVER
 from tools.kafka.jars import VERSION, jar_directory
+from tools.support.generating import write_or_check
 
 MODULE: Final = Path(__file__).resolve().parents[1] / "shmaccum" / "kafka" / "messages.py"
 
-MESSAGES: Final[Mapping[str, tuple[int, int]]] = {
-    "Produce": (7, 12),  # 13 names topics by id
-    "Fetch": (4, 12),  # 13 names topics by id
-    "ListOffsets": (2, 7),
-    "Metadata": (0, 13),
-    "FindCoordinator": (1, 6),
-    "SaslHandshake": (1, 1),  # 0 has the login outside of requests
-    "ApiVersions": (0, 3),
-    "CreateTopics": (4, 7),
-    "InitProducerId": (0, 5),
-    "AddPartitionsToTxn": (0, 3),  # later ones are for brokers
-    "AddOffsetsToTxn": (0, 4),
-    "EndTxn": (0, 5),
-    "TxnOffsetCommit": (0, 5),
-    "DescribeConfigs": (1, 4),
-    "SaslAuthenticate": (0, 2),
-    "DescribeTransactions": (0, 0),
-    "ListTransactions": (0, 2),
-}
+MESSAGES: Final[Mapping[str, tuple[int, int]]] = tomllib.loads(Path(__file__).with_name("messages.toml").read_text())
 """Request -> the oldest and the newest version that we use."""
 
 _HEAD: Final = f'''\
@@ -67,11 +49,7 @@ Schema = Mapping[str, Any]
 
 
 def generate(jar: Path) -> str:
-    """Return the text of the module.
-
-    Args:
-        jar: of Kafka's clients.
-    """
+    """Return the text of the module, given the jar of Kafka's clients."""
     lines = [_HEAD]
     with zipfile.ZipFile(jar) as definitions:
         for name, (oldest, newest) in MESSAGES.items():
@@ -116,14 +94,7 @@ def _versions(text: str) -> tuple[int, int]:
 
 
 def _fields(schema: Schema, oldest: int, newest: int, structs: Mapping[str, Schema]) -> str:
-    """Return the fields of a message, or of a struct, in versions that we use.
-
-    Args:
-        schema: has them.
-        oldest: the oldest version that we use, or the first with the struct.
-        newest: the newest version that we use.
-        structs: the message's common structs, by name.
-    """
+    """Return the fields of a message or a struct in versions that we use, given the common structs of the message."""
     structs = {**structs, **{each["name"]: each for each in schema.get("commonStructs", ())}}
     found = []
     for field in schema["fields"]:
@@ -177,25 +148,12 @@ def _default(given: object, kind: str, is_array: bool) -> str:
 
 
 def jar_path() -> Path:
-    """Return where the jar of Kafka's clients is, once the tools have fetched it."""
     return jar_directory() / f"kafka-clients-{VERSION}.jar"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.generate_protocol", description="Write the module of Kafka's messages."
-    )
-    parser.add_argument("--jar", metavar="FILE", type=Path, default=jar_path(), help="of Kafka's clients: %(default)s")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the module is out of date")
-    given = parser.parse_args(arguments)
-    text = generate(given.jar)
-    if not given.check:
-        MODULE.write_text(text, encoding="utf-8")
-        return 0
-    current = MODULE.read_text(encoding="utf-8").splitlines(keepends=True)
-    stale = list(difflib.unified_diff(current, text.splitlines(keepends=True), str(MODULE), "generated"))
-    sys.stdout.writelines(stale)
-    return 1 if stale else 0
+    files = {MODULE: lambda: generate(jar_path())}
+    return write_or_check("generate_protocol", "Write the module of Kafka's messages.", files, arguments)
 
 
 if __name__ == "__main__":

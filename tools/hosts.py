@@ -283,7 +283,7 @@ def main() -> None:
         directory = Path(name)
         children = Children(directory / "messages", judge_inherited=False)
         broker = Broker(TLS, children, directory / TLS)
-        broker.create_topic("hosts", _PARTITIONS)
+        broker.call("create_topic", "hosts", _PARTITIONS)
         trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority(directory, TLS)}
         settings = trust | {"security.protocol": "SSL", "bootstrap.servers": broker.servers, "sender.idle.ms": 0}
         loads["TLS"] = measure(2, settings, [os.urandom(_SIZE)], [])[1]

@@ -61,7 +61,6 @@ def room_of(module: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Return a module's name."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -107,7 +106,6 @@ def tracked(*under: str) -> list[Path]:
 
 
 def lines_of(*under: str) -> int:
-    """Return how many lines of code there are in these places."""
     return sum(len(path.read_text().splitlines()) for path in tracked(*under) if path.suffix in _CODE)
 
 
@@ -120,7 +118,6 @@ def words_by_hand() -> tuple[int, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.layout", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--arrows", action="store_true", help="name each room, its floor, and the rooms that it imports"

@@ -15,29 +15,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from tools.support.proc import command_of, pids, read
 
 VARIABLE: Final = "SHMACCUM_LEFTOVERS_OF"
 PATIENCE_S: Final = 90.0
 """Longer than the minute (``max.block.ms``) for which a driver's watch asks brokers that have gone."""
 SHM: Final = Path("/dev/shm")
 LISTENING: Final = "0A"
-
-
-def pids() -> Iterator[int]:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            yield int(entry)
-
-
-def read(pid: int, file: str) -> bytes:
-    """Return a file of a process's /proc, nothing if the process has gone or is not ours to look at."""
-    try:
-        return Path(f"/proc/{pid}/{file}").read_bytes()
-    except OSError:
-        return b""
 
 
 def is_started_by(run: str, pid: int) -> bool:
@@ -96,8 +83,7 @@ def leftovers(run: str, files_before: set[str], ports_before: dict[str, str]) ->
     while new := set(pids()) - looked_at:
         for pid in new:
             if is_started_by(run, pid):
-                command = read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
-                found.append(f"process {pid}: {command[:150]}")
+                found.append(f"process {pid}: {command_of(pid)[:150]}")
             else:
                 others.append(pid)
         looked_at |= new

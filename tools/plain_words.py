@@ -15,7 +15,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 MOST_WORDS: Final = 30
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -34,17 +34,8 @@ _CODE: Final = re.compile(
 )
 
 
-class Finding(NamedTuple):
-    """A sentence to look at."""
-
-    file: Path
-    line: int
-    what: str
-    sentence: str
-
-
-def findings(file: Path) -> Iterator[Finding]:
-    """Yield what a file has."""
+def findings(file: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the lines of a file's sentences to look at, why, and the sentences."""
     text = file.read_text()
     for line, passage in _passages(file, text):
         for sentence in _SENTENCE_END.split(_CODE.sub("\n\n", passage)):
@@ -53,9 +44,9 @@ def findings(file: Path) -> Iterator[Finding]:
             shown = " ".join(words)
             found = _PHRASES.search(sentence)
             if found:
-                yield Finding(file, where, found[0], shown)
+                yield where, found[0], shown
             elif len(words) > MOST_WORDS:
-                yield Finding(file, where, f"{len(words)} words", shown)
+                yield where, f"{len(words)} words", shown
 
 
 def _passages(file: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -71,14 +62,11 @@ def _passages(file: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
-    """Print what is found, and how much of it each file has."""
     parser = argparse.ArgumentParser(prog="python -m tools.plain_words", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument(
         "files", nargs="*", type=Path, help="to read; all Python and Markdown of the project by default"
     )
-    parser.add_argument("--count", action="store_true", help="print only how many each file has")
-    options = parser.parse_args()
-    files = options.files
+    files = parser.parse_args().files
     if not files:
         listed = subprocess.run(
             ("git", "ls-files", "*.py", "*.md"), cwd=_ROOT, capture_output=True, text=True, check=True
@@ -86,10 +74,9 @@ def main() -> None:
         files = [_ROOT / name for name in listed.stdout.splitlines()]
     counts: Counter[Path] = Counter()
     for file in files:
-        for finding in findings(file):
+        for line, what, sentence in findings(file):
             counts[file] += 1
-            if not options.count:
-                print(f"{file}:{finding.line}: {finding.what}: {finding.sentence[:160]}")
+            print(f"{file}:{line}: {what}: {sentence[:160]}")
     for file, count in counts.most_common():
         print(f"{count:5} {file}")
     print(f"{counts.total():5} in all")

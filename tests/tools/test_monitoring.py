@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from shmaccum.observe import catalogue
 from shmaccum.observe.catalogue import Kind
@@ -41,7 +42,7 @@ def test_a_real_prometheus_sees_an_outage(
 ) -> None:
     assert main(["--pace", "0.5"]) == 0
     said = capfd.readouterr().out
-    queries = sum(len(panel.queries) for panel in PANELS)
+    queries = sum(len(each) for _, each in PANELS)
     assert f"{queries} queries of {len(PANELS)} panels returned data; {len(ALERTS)} rules" in said
     assert all(name in said for name in EXPECTED)
 
@@ -52,52 +53,7 @@ def test_promtool_refuses_wrong_rules(prometheus: None, tmp_path: Path) -> None:
         promtool("check", "rules", str(tmp_path / "wrong.yml"))
 
 
-FIRES = {
-    "SenderMissing": {"shmaccum_sender_up": "0x99", 'shmaccum_oldest_record_age_seconds{topic="t"}': "11+5x99"},
-    "SenderStopped": {"shmaccum_sender_stopped": "1x99"},
-    "BrokerUnreachable": {'shmaccum_lasting_errors{error="NetworkError"}': "1x99"},
-    "RecordsOld": {'shmaccum_oldest_record_age_seconds{topic="t"}': "31x99"},
-    "RecordsFailed": {'shmaccum_records_failed_total{topic="t"}': "0+1x99"},
-    "SendsRefused": {'shmaccum_sends_refused_total{topic="t",reason="topic"}': "0+1x99"},
-    "RecordsLost": {"shmaccum_records_lost_total": "0+1x99"},
-    "MemoryNearlyFull": {"shmaccum_buffer_available_bytes": "9x99", "shmaccum_buffer_total_bytes": "100x99"},
-    "ProducersWait": {"shmaccum_memory_wait_seconds_sum": "0+40x99"},
-    "BufferExhausted": {"shmaccum_buffer_exhausted_total": "0+1x99"},
-    "Retries": {
-        'shmaccum_batches_retried_total{topic="t"}': "0+6x99",
-        'shmaccum_batches_sent_total{topic="t"}': "0+100x99",
-    },
-    "BrokerSlow": {
-        'shmaccum_request_latency_seconds_bucket{broker="1",le="1.048576"}': "0+90x99",
-        'shmaccum_request_latency_seconds_bucket{broker="1",le="2.097152"}': "0+100x99",
-        'shmaccum_request_latency_seconds_bucket{broker="1",le="+Inf"}': "0+100x99",
-    },
-    "Throttled": {'shmaccum_broker_throttle_seconds_total{broker="1"}': "0+10x99"},
-    "NoLeader": {'shmaccum_partitions_without_leader{topic="t"}': "1x99"},
-    "SenderRestarts": {"shmaccum_sender_starts_total": "0+1x99"},
-    "ProcessesKilled": {"shmaccum_lock_takeovers_total": "0+1x99"},
-    "TableNearlyFull": {
-        'shmaccum_table_entries{table="topics"}': "95x99",
-        'shmaccum_table_limit{table="topics"}': "100x99",
-    },
-    "SlabUnreadable": {'shmaccum_unreadable_slabs{error="SlabDamagedError"}': "1x99"},
-    "ExporterDown": {'up{job="shmaccum"}': "0x99"},
-}
-"""For each alert, series by minutes that raise it within half an hour."""
-RESTS = {
-    "shmaccum_sender_up": "0x99",  # without records
-    "shmaccum_sender_stopped": "0x99",
-    'shmaccum_lasting_errors{error="NetworkError"}': "0x99",
-    'shmaccum_oldest_record_age_seconds{topic="t"}': "0x99",
-    'shmaccum_records_failed_total{topic="t"}': "7x99",
-    "shmaccum_buffer_available_bytes": "90x99",
-    "shmaccum_buffer_total_bytes": "100x99",
-    'shmaccum_batches_retried_total{topic="t"}': "0+1x99",
-    'shmaccum_batches_sent_total{topic="t"}': "0+100x99",
-    "shmaccum_sender_starts_total": "4x99",
-    'shmaccum_unreadable_slabs{error="SlabPermissionError"}': "1x99",
-    'up{job="shmaccum"}': "1x99",
-}
+SERIES_OF = yaml.safe_load(Path(__file__).with_name("alerts.yml").read_text())
 
 
 def rule_test(series: dict[str, str], expr: str, value: float | None) -> dict[str, object]:
@@ -119,11 +75,11 @@ def rule_test(series: dict[str, str], expr: str, value: float | None) -> dict[st
 
 
 def test_each_alert_fires_and_none_at_rest(prometheus: None, tmp_path: Path) -> None:
-    assert FIRES.keys() == {alert["alert"].removeprefix("Shmaccum") for alert in ALERTS}
-    tests = [rule_test(RESTS, "count(ALERTS)", None)]
+    assert SERIES_OF["fires"].keys() == {alert["alert"].removeprefix("Shmaccum") for alert in ALERTS}
+    tests = [rule_test(SERIES_OF["rests"], "count(ALERTS)", None)]
     for alert in ALERTS:
         fires = f'count(ALERTS{{alertname="{alert["alert"]}",alertstate="firing"}})'
-        tests.append(rule_test(FIRES[alert["alert"].removeprefix("Shmaccum")], fires, 1))
+        tests.append(rule_test(SERIES_OF["fires"][alert["alert"].removeprefix("Shmaccum")], fires, 1))
     file = tmp_path / "test.yml"  # JSON is YAML
     file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
     promtool("test", "rules", str(file))
@@ -138,7 +94,7 @@ def test_panels_and_alerts_use_metrics_that_exist() -> None:
         assert alert["runbook"] == f"docs/monitoring/alerts.md#{alert['alert'].lower()}"
         assert all(alert[text] for text in ("summary", "means", "look_at", "do"))
         assert alert["expr"] in runbook
-    for expr in (expr for panel in PANELS for expr in panel.queries.values()):
+    for expr in (expr for _, queries in PANELS for expr in queries):
         assert set(re.findall(r"shmaccum_\w+", expr)) <= SERIES
         assert "$" not in filled(expr, "4s")
 

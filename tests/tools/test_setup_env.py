@@ -26,7 +26,7 @@ def put_apt_get(directory: Path, line: str, *programs: str) -> None:
 
 def ensure(what: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a part of the set-up with nothing on the PATH but what is in a directory."""
-    return run_python("-c", f"from tools.setup_env import ensure_{what}; ensure_{what}()", env={"PATH": str(path)})
+    return run_python("-c", f"from tools.setup_env import ensure; ensure({what!r})", env={"PATH": str(path)})
 
 
 @needs_root

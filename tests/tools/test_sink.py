@@ -48,7 +48,7 @@ def test_a_stream_however_it_comes(steps: list[tuple[bool, int]], piece: int) ->
         writer.join()
 
 
-@pytest.mark.parametrize("version", [3, 5, 7, 8])
+@pytest.mark.parametrize("version", [7, 8])
 def test_produce(version: int) -> None:
     counters = Counters()
     request = produce_request("topic")
@@ -75,9 +75,7 @@ def test_produce(version: int) -> None:
 def test_no_count_is_lost_over_many_connections() -> None:
     counters = Counters()
     for _ in range(3000):
-        row = counters.new_row()
-        assert list(row) == [0] * len(COUNTS)
-        row[COUNTS.index("records")] = 2
+        counters.new_row()[COUNTS.index("records")] = 2
     assert counters.totals()["records"] == 6000
 
 

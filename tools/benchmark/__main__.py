@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -12,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from tools.benchmark.cases import CASES
@@ -21,7 +19,7 @@ from tools.benchmark.document import as_text, renew
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.machine import commit, machine
-from tools.benchmark.measuring import Progress, minutes, run_case
+from tools.benchmark.measuring import Progress, run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
 from tools.benchmark.regress import as_text as changes_as_text
@@ -31,7 +29,6 @@ from tools.benchmark.settings import Settings, by_kafkas_names
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     options = parse(given)
     try:
@@ -55,24 +52,20 @@ def main(arguments: list[str] | None = None) -> int:
     except BenchmarkError as error:
         print(f"python -m tools.benchmark: {error}", file=sys.stderr)
         return 2
-    except (Interrupted, KeyboardInterrupt) as interrupted:
+    except KeyboardInterrupt as interrupted:
         what = str(interrupted) or "nothing was measured yet"
         print(f"\ninterrupted: {what}; nothing else is left behind", file=sys.stderr)
         return 130
     return 1 if incomplete(result) else 0
 
 
-class Interrupted(Exception):
-    """A run was interrupted; the text says what was saved."""
-
-
 def _measure(options: Options, given: list[str]) -> Result:
     """Run the cases; leave no process and no file behind in any case.
 
     Raises:
-        Interrupted: before it was done.
+        KeyboardInterrupt: before it was done; says what was saved.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     progress = Progress()
     result: dict[str, Any] = {
         "format": FORMAT,
@@ -88,19 +81,16 @@ def _measure(options: Options, given: list[str]) -> Result:
         "cases": [],
     }
     try:
-        directory = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
-        try:
-            environment = Environment(directory, options.scale, smoke=options.smoke, lines=options.lines)
+        with tempfile.TemporaryDirectory(prefix="shmaccum-bench-", ignore_cleanup_errors=True) as directory:
+            environment = Environment(Path(directory), options.scale, smoke=options.smoke, lines=options.lines)
             try:
                 _run(options, environment, result, progress)
             finally:
-                _let_nothing_interrupt()
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_IGN)
                 environment.close()
-        finally:
-            _let_nothing_interrupt()
-            shutil.rmtree(directory, ignore_errors=True)
     except KeyboardInterrupt:
-        raise Interrupted(_saved(options, result)) from None
+        raise KeyboardInterrupt(_saved(options, result)) from None
     return result
 
 
@@ -115,10 +105,6 @@ def _run(options: Options, environment: Environment, result: dict[str, Any], pro
     if options.ours:
         ours = [[(each, [who for who in each.contestants if who not in THEIRS]) for each in of] for of in variants]
         variants = [[replace(each, contestants=kept) for each, kept in of if kept] for of in ours]
-    expected_s = sum(each.expected_s(options.rounds) for of_case in variants for each in of_case)
-    progress.expected_s = expected_s
-    if options.scale >= 1 and not options.smoke:
-        progress.say(f"about {minutes(expected_s * options.scale)} on two quiet cores")
     for place, (case, of_case) in enumerate(zip(cases, variants, strict=True)):
         keep = partial(_keep, options, result, progress, place)
         run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke)
@@ -144,31 +130,16 @@ def _saved(options: Options, result: Result) -> str:
         return "without --json nothing was saved"
     if not result["cases"]:
         return f"nothing was measured yet, {options.json} is as it was"
-    last = result["cases"][-1]
-    return (
-        f"{options.json} has what was measured up to '{last['variants'][-1]['title']}' of case {last['number']}, "
-        f"{last['name']} (--from {options.json} shows it)"
-    )
+    return f"{options.json} has what was measured, which --from {options.json} shows"
 
 
 def _list(options: Options) -> None:
     """Print the cases with their variants, as they would run, and the expected time."""
     environment = Environment(Path(), options.scale, smoke=options.smoke, lines=options.lines)
     for case in CASES.values():
-        variants = case.variants(environment)
-        expected_s = sum(variant.expected_s(options.rounds) for variant in variants)
-        print(f"{case.number}  {case.name}: {case.title} (at full scale about {minutes(expected_s)})")
-        for variant in variants:
+        print(f"{case.number}  {case.name}: {case.title}")
+        for variant in case.variants(environment):
             print(f"     {variant.name}: {variant.title}: {'; '.join(variant.contestants)}")
-
-
-def _let_nothing_interrupt() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

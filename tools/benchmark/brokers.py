@@ -40,33 +40,12 @@ _TIMEOUT_S: Final = 30.0
 _MARKERS_S: Final = 10.0
 
 
-class Broker:
-    """A running broker, as the tool sees it; ``servers`` is for ``bootstrap.servers``."""
+class Broker(Remote):
+    """A running broker, whose methods are those of the classes below; ``servers`` is for ``bootstrap.servers``."""
 
     def __init__(self, kind: str, children: Children, directory: Path) -> None:
-        self._remote = Remote(children, TITLES[kind], lambda: _service(kind, directory))
-        self.pid = self._remote.pid
-        self.servers: str = self._remote.call("address")
-
-    def create_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic."""
-        self._remote.call("create_topic", topic, partitions)
-
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its records."""
-        self._remote.call("delete_topic", topic)
-
-    def records(self, topic: str) -> int:
-        """Return how many records a topic has."""
-        return int(self._remote.call("records", topic))
-
-    def committed(self, topic: str, expected: int) -> int:
-        """Return how many records of a topic `read_committed` consumers see; wait a while until they are expected."""
-        return int(self._remote.call("committed", topic, expected))
-
-    def counts(self) -> dict[str, int]:
-        """Return the broker's counts of connections, requests, batches and bytes; empty if it does not count."""
-        return dict(self._remote.call("counts"))
+        super().__init__(children, TITLES[kind], lambda: _service(kind, directory))
+        self.servers: str = self.call("address")
 
 
 def authority(directory: Path, kind: str) -> str:
@@ -147,7 +126,6 @@ class _Apache:
         return {}
 
     def _consumer(self, topic: str) -> tuple[Consumer, list[int]]:
-        """Return a consumer, and the topic's partitions."""
         from confluent_kafka import Consumer
 
         settings = {"bootstrap.servers": self._cluster.internal_servers, "group.id": "benchmark", "log_level": 0}
@@ -194,7 +172,6 @@ class _Sink:
         return self._sink.servers
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Register a topic, for new connections."""
         self._sink.partitions[topic] = partitions
         self._records_before[topic] = self.counts()["records"]
 
@@ -209,6 +186,7 @@ class _Sink:
         return self.records(topic)
 
     def counts(self) -> dict[str, int]:
+        """Return its counts of connections, requests, batches and bytes; other brokers do not count."""
         return self._sink.counters.totals()
 
     def wait(self, link: Connection) -> None:

@@ -7,18 +7,16 @@ Spark: the transfer of a row into Python. The rest is attributed to the process 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final
 
 from tools.benchmark.cases.base import plural
-from tools.benchmark.cases.latency import RATES
-from tools.benchmark.cases.latency import variant_name as latency_variant
-from tools.benchmark.cases.one_process import OF_SIZES
 from tools.benchmark.cases.producers import NUMBERS, variant_name
 from tools.benchmark.cases.producers import PARTITIONS as SHARED
-from tools.benchmark.cases.sender import ALONE, PARTITIONS, sending_variant
 from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, OUR_ASYNC, OUR_COLUMNS, OURS, PEERS
-from tools.benchmark.results import Result, median, variants_of
+from tools.benchmark.results import Result, median, variant_of, variants_of
 from tools.benchmark.spark.jobs import ARROW, EXACTLY_ONCE, KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread, ratio
 from tools.benchmark.tables import FIGURES, LESS_IS_BETTER, MORE_IS_BETTER, Table, number, with_spread
@@ -30,124 +28,65 @@ _RECORD_OVERHEAD: Final = 9
 _BATCH_SIZE: Final = 16 * 1024
 
 
-class Limits(NamedTuple):
-    """The costs measured by `tools.benchmark.cases.limits`, in nanoseconds.
+Limits = Mapping[str, float]
+"""The costs of `tools.benchmark.cases.limits`, in nanoseconds, by the variants' names; and ``row``, from Spark."""
 
-    Attributes:
-        copy, checksum, socket: per byte.
-        semaphore: per turn.
-        round_trip: of a request.
-        row: per row transferred from Spark.
-    """
-
-    copy: float
-    checksum: float
-    socket: float
-    semaphore: float
-    round_trip: float
-    row: float
-
-
-class _Case(NamedTuple):
-    """A measurement and its limit: per record, turns of the semaphore, and rows transferred from Spark."""
-
-    case: str
-    variant: str
-    contestant: str
-    title: str
-    semaphores: int = 0
-    rows: int = 0
-
-
-_CASES: Final = (
-    _Case("records", "apache-unkeyed", OURS, "1, `send`, unkeyed", 1),
-    _Case("records", "apache-keyed", OURS, "1, `send`, keyed", 1),
-    _Case("records", "sink-unkeyed", OURS, "1, `send`, unkeyed, into the sink", 1),
-    _Case("columns", "apache-unkeyed", OUR_COLUMNS, "2, `send_batch`"),
-    _Case("columns", "sink-unkeyed", OUR_COLUMNS, "2, `send_batch`, into the sink"),
-    _Case("producers", "8-on-1", OURS, "3, 8 processes on 1 partition", 1),
-    _Case("producers", "8-on-8", OURS, "3, 8 processes on 8 partitions", 1),
-    _Case("producers", "8-on-1000", OURS, "3, 8 processes on 1,000 partitions", 1),
-    _Case("spark", "large", OURS, "4, data source", 0, 1),
-    *(_Case("sizes", f"size-{size}", OURS, f"5, `send`, {text}", 1) for text, size in OF_SIZES.items()),
-    *(_Case("sizes", f"size-{size}", OUR_COLUMNS, f"5, `send_batch`, {text}") for text, size in OF_SIZES.items()),
-)
+with Path(__file__).with_name("limits.toml").open("rb") as _file:
+    _ROWS: Final[list[list[str]]] = tomllib.load(_file)["rows"]
 
 
 def limit_table(result: Result, case: str = "") -> Table:
     """Return the limit, the result, and the rest by process, for one case or all."""
-    limits = _limits_of(result)
-    rows: list[list[str]] = []
-    if limits is not None:
-        chosen = [each for each in _CASES if case in ("", each.case)]
-        rows += [_row(each, of, limits) for each in chosen if (of := _medians(result, each))]
-        rows += _waits(result, limits) if case in ("", "latency") else []
-        rows += _batches(result, limits) if case in ("", "sender") else []
+    limits, rows = _limits_of(result), []
+    for its_case, variant, contestant, kind, title in _ROWS if limits else []:
+        measured = variant_of(result, its_case, variant)["contestants"].get(contestant, {"summary": {}})
+        figures = {name: spread[1] for name, spread in measured["summary"].items()}
+        if figures and case in ("", its_case):
+            rows.append([title, *_cells(kind, figures, limits)])
     return Table(["", "limit", "reached", "distance", "the rest, by who spends it"], rows)
 
 
-def _limits_of(result: Result) -> Limits | None:
-    """Return the limits, None if they were not measured."""
+def _limits_of(result: Result) -> Limits:
+    """Return the limits; nothing if they were not measured."""
     names = ("memory-copy", "crc", "socket", "semaphore", "round-trip")
-    found = [median(result, "limits", name, "this machine", "cost") for name in names]
-    known = [each for each in found if each is not None]
+    found = {name: median(result, "limits", name, "this machine", "cost") for name in names}
+    known = {name: cost for name, cost in found.items() if cost is not None}
     if len(known) < len(found):
-        return None
-    copy, checksum, socket, semaphore, round_trip_us = known
-    return Limits(
-        copy, checksum, socket, semaphore, round_trip_us * 1000, median(result, "spark", "arrow", ARROW, "cost") or 0.0
-    )
+        return {}
+    row = median(result, "spark", "arrow", ARROW, "cost") or 0.0
+    return known | {"round-trip": known["round-trip"] * 1000, "row": row}
 
 
-def _waits(result: Result, limits: Limits) -> Iterator[list[str]]:
-    for rate in RATES:
-        figures = _medians(result, _Case("latency", latency_variant(rate, 0), OURS, ""))
-        if figures:
-            title = f"6, {rate:,} records a second, linger 0, p50"
-            yield _compared(title, limits.round_trip, figures["p50_ms"] * 1e6, ["wall time, not processor time"])
-
-
-def _batches(result: Result, limits: Limits) -> Iterator[list[str]]:
-    for partitions in PARTITIONS:
-        figures = _medians(result, _Case("sender", sending_variant(partitions), ALONE, ""))
-        if figures:
-            title = f"8, sender alone, {plural(partitions, 'partition')}, a batch"
-            least, reached = _BATCH_SIZE * (limits.checksum + limits.socket), figures["cpu_us_per_batch"] * 1000
-            kernel = f"of all in the kernel {_ns(figures['system_us_per_batch'] * 1000)}"
-            yield _compared(title, least, reached, [f"sender {_ns(reached - least)}", kernel])
-
-
-def _row(of: _Case, figures: Mapping[str, float], limits: Limits) -> list[str]:
+def _cells(kind: str, figures: Mapping[str, float], limits: Limits) -> list[str]:
+    of_sender = limits["crc"] + limits["socket"]
+    if kind == "wait":
+        return _compared(limits["round-trip"], figures["p50_ms"] * 1e6, ["wall time, not processor time"])
+    if kind == "batch":
+        limit, reached = _BATCH_SIZE * of_sender, figures["cpu_us_per_batch"] * 1000
+        kernel = f"of all in the kernel {_ns(figures['system_us_per_batch'] * 1000)}"
+        return _compared(limit, reached, [f"sender {_ns(reached - limit)}", kernel])
     records = figures["records"]
     size = figures["bytes"] / records + _RECORD_OVERHEAD
     least = {
-        "producers": size * limits.copy + of.semaphores * limits.semaphore,
-        "sender": size * (limits.checksum + limits.socket),
+        "producers": size * limits["memory-copy"] + (limits["semaphore"] if kind == "send" else 0.0),
+        "sender": size * of_sender,
     }
     used = {
         "producers": figures["cpu_workers_s"] / records * 1e9,
         "sender": figures["cpu_sender_s"] / records * 1e9,
     }
-    if of.rows:
-        least["Spark with its Python"] = least.pop("producers") + of.rows * limits.row
+    if kind == "spark":
+        least["Spark with its Python"] = least.pop("producers") + limits["row"]
         used["Spark with its Python"] = used.pop("producers") + figures["cpu_jvm_s"] / records * 1e9
     rest = [f"{who} {_ns(used[who] - least[who])}" for who in used if used[who] > least[who]]
     if "cpu_system_s" in figures:
         rest.append(f"of all in the kernel {_ns(figures['cpu_system_s'] / records * 1e9)}")
-    return _compared(of.title, sum(least.values()), figures["cpu_us_per_record"] * 1000, rest)
+    return _compared(sum(least.values()), figures["cpu_us_per_record"] * 1000, rest)
 
 
-def _compared(title: str, limit: float, reached: float, rest: Sequence[str]) -> list[str]:
-    """Return the cells of a row, given nanoseconds."""
-    return [title, _ns(limit), _ns(reached), f"{number(reached / limit)} ×", ", ".join(rest)]
-
-
-def _medians(result: Result, of: _Case) -> dict[str, float]:
-    for each in variants_of(result, of.case):
-        if each["name"] == of.variant:
-            summary = each["contestants"].get(of.contestant, {}).get("summary", {})
-            return {name: spread[1] for name, spread in summary.items()}
-    return {}
+def _compared(limit: float, reached: float, rest: Sequence[str]) -> list[str]:
+    """Return the cells of a row behind its title, given nanoseconds."""
+    return [_ns(limit), _ns(reached), f"{number(reached / limit)} ×", ", ".join(rest)]
 
 
 def _ns(value: float) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from tools.benchmark.load import Load
@@ -20,7 +21,7 @@ CONFLUENT_DEFAULTS: Final = f"{CONFLUENT}, its own defaults"
 KAFKA_PYTHON: Final = "kafka-python"
 AIOKAFKA: Final = "aiokafka"
 JVM: Final = "Kafka's producer in a JVM"
-"""A process of its own kind: `tools.benchmark.jvm`."""
+"""A process of its own kind: `tools.benchmark.cases.jvm`."""
 PEERS: Final = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 
 Told = Callable[[bool], None]
@@ -33,18 +34,9 @@ _FULL_QUEUE_WAIT_S: Final = 0.01
 
 
 class Client:
-    """A producer.
-
-    Args:
-        servers: ``bootstrap.servers``.
-        settings: the same for all.
-        name: the same for all producers of one turn; ours names the slab by it.
-    """
+    """A producer. Not each reports on single records, by `send_one` and `poll`."""
 
     _producer: Any
-
-    def __init__(self, servers: str, settings: Settings, name: str) -> None:
-        raise NotImplementedError
 
     def send(self, load: Load) -> int | None:
         """Send records, and wait for them; return how many were acknowledged, None if the load does not ask."""
@@ -58,14 +50,6 @@ class Client:
         self._producer.flush()
         return None
 
-    def close(self) -> None:
-        """Close it."""
-        self._producer.close()
-
-
-class PacedClient(Client):
-    """A producer that reports on single records."""
-
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
         """Send a record; `poll` calls ``told``."""
         raise NotImplementedError
@@ -78,8 +62,11 @@ class PacedClient(Client):
         """Wait for the results of all records."""
         self._producer.flush()
 
+    def close(self) -> None:
+        self._producer.close()
 
-class Records(PacedClient):
+
+class Records(Client):
     """shmaccum, record by record."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
@@ -88,7 +75,6 @@ class Records(PacedClient):
         self._producer = Producer({"bootstrap.servers": servers} | for_shmaccum(settings, name))
 
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
-        """Send a record."""
         self._producer.send(topic, value, on_delivery=lambda error, _: told(error is None))
 
 
@@ -96,7 +82,6 @@ class Columns(Records):
     """shmaccum, an Arrow batch at a time."""
 
     def send(self, load: Load) -> int | None:
-        """Send the batches, and wait for them."""
         futures = [(self._producer.send_batch(load.topic, batch), batch.num_rows) for batch in load.batches]
         self._producer.flush()
         acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception() is None)
@@ -112,20 +97,21 @@ class KafkaPython(Client):
         self._producer = KafkaProducer(bootstrap_servers=servers, **for_kafka_python(settings))
 
 
-class Confluent(PacedClient):
+class Confluent(Client):
     """confluent-kafka: librdkafka behind a C extension, polled for delivery reports periodically."""
 
-    def __init__(self, servers: str, settings: Settings, name: str) -> None:
+    def __init__(
+        self,
+        servers: str,
+        settings: Settings,
+        name: str,
+        configure: Callable[[Settings], dict[str, Any]] = for_confluent,
+    ) -> None:
         from confluent_kafka import Producer
 
-        self._producer = Producer({"bootstrap.servers": servers} | self.configuration(settings))
-
-    def configuration(self, settings: Settings) -> dict[str, Any]:
-        """Return the settings by librdkafka's names."""
-        return for_confluent(settings)
+        self._producer = Producer({"bootstrap.servers": servers} | configure(settings))
 
     def send(self, load: Load) -> int | None:
-        """Send records, and wait for them."""
         acknowledged = 0
 
         def count(error: object, _: object) -> None:
@@ -150,20 +136,11 @@ class Confluent(PacedClient):
         return acknowledged if load.keep else None
 
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
-        """Send a record."""
         self._producer.produce(topic, value, on_delivery=lambda error, _: told(error is None))
 
     def close(self) -> None:
         """Deliver what is left: there is no close."""
         self._producer.flush()
-
-
-class ConfluentDefaults(Confluent):
-    """The same with librdkafka's own defaults, such as batches of up to 1 MB and no idempotence."""
-
-    def configuration(self, settings: Settings) -> dict[str, Any]:
-        """Return no settings, but for silence."""
-        return {"log_level": 0}
 
 
 class Async(Client):
@@ -177,7 +154,6 @@ class Async(Client):
         self._runner.run(self._producer.start())
 
     def send(self, load: Load) -> int | None:
-        """Send records, and wait for them."""
         return self._runner.run(self._send(load))
 
     async def _send(self, load: Load) -> int | None:
@@ -192,7 +168,6 @@ class Async(Client):
         return None
 
     def close(self) -> None:
-        """Close it."""
         self._runner.run(self._producer.close())
         self._runner.close()
 
@@ -222,24 +197,18 @@ class Aiokafka(Async):
         return None
 
     def close(self) -> None:
-        """Close it."""
         self._runner.run(self._producer.stop())
         self._runner.close()
 
 
-CLIENTS: Final[Mapping[str, type[Client]]] = {
+CLIENTS: Final[Mapping[str, Callable[[str, Settings, str], Client]]] = {
     OURS: Records,
     OUR_COLUMNS: Columns,
     OUR_ASYNC: Async,
     CONFLUENT: Confluent,
-    CONFLUENT_DEFAULTS: ConfluentDefaults,
+    # With librdkafka's own settings, such as batches of up to 1 MB and no idempotence, but silent.
+    CONFLUENT_DEFAULTS: partial(Confluent, configure=lambda _: {"log_level": 0}),
     KAFKA_PYTHON: KafkaPython,
     AIOKAFKA: Aiokafka,
 }
-
-
-def paced_client(contestant: str, servers: str, settings: Settings, name: str) -> PacedClient:
-    """Create a contestant's client that reports on single records."""
-    client = CLIENTS[contestant](servers, settings, name)
-    assert isinstance(client, PacedClient)
-    return client
+"""What makes a client of ``bootstrap.servers``, settings, and a name that all producers of a turn have: our slab's."""

@@ -14,8 +14,9 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NamedTuple
+
+from tools.support.proc import pids, read
 
 BROKER: Final = "broker"
 WORKERS: Final = "workers"
@@ -49,7 +50,6 @@ class Usage:
     system_s: float
 
     def since(self, before: Usage) -> Usage:
-        """Return the usage since then."""
         kinds = self.seconds.keys() | before.seconds.keys()
         return Usage(
             {kind: self.seconds.get(kind, 0.0) - before.seconds.get(kind, 0.0) for kind in kinds},
@@ -112,11 +112,6 @@ def others(brokers: Collection[int]) -> list[int]:
     return [process.pid for process, kind in _descendants(brokers, ()) if kind != BROKER]
 
 
-def senders(brokers: Collection[int], workers: Collection[int]) -> list[int]:
-    """Return the pids of our senders; the arguments are those of `Meter.usage`."""
-    return [process.pid for process, kind in _descendants(brokers, workers) if kind == SENDER]
-
-
 def _descendants(brokers: Collection[int], workers: Collection[int]) -> Iterator[tuple[_Process, str]]:
     table = {process.pid: process for process in _processes()}
     me = os.getpid()
@@ -135,16 +130,11 @@ def _descendants(brokers: Collection[int], workers: Collection[int]) -> Iterator
 
 
 def _processes() -> Iterator[_Process]:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            head, _, rest = stat.rpartition(")")
-            fields = rest.split()
+    for pid in pids():
+        head, _, rest = read(pid, "stat").decode(errors="replace").rpartition(")")
+        if fields := rest.split():
             yield _Process(
-                int(entry),
+                pid,
                 int(fields[1]),
                 int(fields[19]),
                 head.partition("(")[2],
@@ -154,12 +144,8 @@ def _processes() -> Iterator[_Process]:
 
 
 def _ignores_children(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
-    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
+    ignored = read(pid, "status").partition(b"SigIgn:")[2].split()[:1]
+    return bool(ignored and int(ignored[0], 16) >> (signal.SIGCHLD - 1) & 1)
 
 
 def clock(pid: int) -> float:
@@ -171,8 +157,5 @@ def clock(pid: int) -> float:
 
 
 def _proportional_size(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
+    lines = read(pid, "smaps_rollup").decode().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

@@ -15,7 +15,6 @@ from tools.benchmark.brokers import TITLES
 from tools.benchmark.cases.limits import FIGURE
 from tools.benchmark.comparisons import contention_table, limit_table, losses
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.measuring import minutes
 from tools.benchmark.results import Result, incomplete, trouble_of, variants_of
 from tools.benchmark.tables import Table, by_contestant, costs, markdown, plain, side_by_side
 from tools.benchmark.targets import target_table
@@ -25,7 +24,6 @@ _PART: Final = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", re
 
 
 def renew(text: str, result: Result) -> str:
-    """Return a document with its generated parts regenerated."""
 
     def part(found: re.Match[str]) -> str:
         if found[2] not in PARTS:
@@ -49,6 +47,11 @@ def _machine(result: Result) -> str:
             f"- for all contestants: {settings}",
         ]
     )
+
+
+def minutes(seconds: float) -> str:
+    """Return a time for people, to the minute."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _caution(result: Result) -> str:

@@ -131,25 +131,25 @@ class Environment:
     def topic(self, broker: Broker, partitions: int) -> Iterator[str]:
         """Create a new topic for the block, and delete it afterwards."""
         name = self.new_name()
-        broker.create_topic(name, partitions)
+        broker.call("create_topic", name, partitions)
         try:
             yield name
         finally:
-            broker.delete_topic(name)
+            broker.call("delete_topic", name)
 
     def measure(self, broker: Broker | None, works: Sequence[Work]) -> Measured:
         """Run processes together, each with its work, and measure them."""
-        before = broker.counts() if broker else {}
+        before = broker.call("counts") if broker else {}
         with self._group(works) as (pids, links):
             for link in links:
                 _hear(link)
-            ready = broker.counts() if broker else {}
+            ready = broker.call("counts") if broker else {}
             began = self.usage(pids)
             for link in links:
                 link.send(None)
             reports = [_hear(link) for link in links]
             used = self.usage(pids).since(began)
-            after = broker.counts() if broker else {}
+            after = broker.call("counts") if broker else {}
             memory = cpu.memory(self._broker_pids(), pids)
         self.wait_quiet()
         # The first two are current values, the others increase.
@@ -177,28 +177,19 @@ class Environment:
                 link.close()
 
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
-        """Return the usage of all processes so far."""
         self.children.reap()
         return self._meter.usage(self._broker_pids(), workers)
 
     def check_delivered(self, broker: Broker, topic: str, expected: int, lacking: Sequence[int | None] = ()) -> None:
-        """Check that the records of a turn have arrived.
-
-        Args:
-            broker: to look in.
-            topic: of the turn.
-            expected: number of records that it must have by now.
-            lacking: records of each producer that were not acknowledged, or None if it did not ask.
-        """
+        """Check that a topic has the records of a turn; ``lacking`` are each producer's that were not acknowledged."""
         if any(lacking):
             raise VoidError(f"producers got no acknowledgement for {sum(each or 0 for each in lacking)} records")
-        found = broker.records(topic)
+        found = broker.call("records", topic)
         if found != expected:
             raise VoidError(f"the broker has {found} records of {expected}")
 
     def check_committed(self, broker: Broker, topic: str, expected: int) -> None:
-        """Check that `read_committed` consumers see all records of a turn."""
-        found = broker.committed(topic, expected)
+        found = broker.call("committed", topic, expected)
         if found != expected:
             raise VoidError(f"read_committed consumers see {found} records of {expected}")
 
@@ -214,7 +205,6 @@ class Environment:
             self.children.reap()
 
     def close(self) -> None:
-        """Stop everything."""
         try:
             self.children.kill_all()
         finally:

@@ -46,7 +46,6 @@ class Load:
 
     @property
     def count(self) -> int:
-        """Number of records."""
         return len(self.values) or sum(batch.num_rows for batch in self.batches)
 
     @property

@@ -9,6 +9,7 @@ from typing import Final
 
 import tools.benchmark
 from tools.benchmark.cases import CASES
+from tools.support.arguments import command_line
 
 _EPILOG: Final = """\
 Exit status: 0 if everything requested was measured, 1 if something is void or missing (the report has the reason), 2 if
@@ -24,90 +25,61 @@ examples:
 """
 DEFAULT_ROUNDS: Final = 5
 
-
 Options = argparse.Namespace
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.benchmark",
-        description=tools.benchmark.__doc__,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("benchmark", tools.benchmark.__doc__, _EPILOG)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--all", action="store_true", help="all cases; about 70 minutes on two quiet cores")
+    these = "these, by number or name; see --list"
+    what.add_argument("--case", dest="cases", metavar="CASE", nargs="+", type=case_name, default=[], help=these)
+    shown = "show the cases and their variants, and measure nothing"
+    what.add_argument("--list", action="store_true", help=shown)
+    result = "measure nothing, use the result of --json FILE"
+    what.add_argument("--from", dest="result", metavar="FILE", type=_file, help=result)
     add = parser.add_argument
-    add("--all", action="store_true", help="all cases; about 70 minutes on two quiet cores")
-    add("--case", dest="cases", metavar="CASE", nargs="+", default=[], help="these, by number or name; see --list")
     add("--variant", dest="variants", metavar="NAME", nargs="+", default=[], help="of these cases, only these variants")
-    add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
-    add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
-    add("--smoke", action="store_true", help="every case with a minimal load: only shows that it works")
-    add("--lines", metavar="FILE", type=Path, help="a file whose lines case 11 sends, too, such as a web server's log")
+    add("--rounds", metavar="R", type=int, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
+    add("--scale", metavar="X", type=float, default=1.0, help="how large the loads are [1]")
+    add("--smoke", action="store_true", help="every variant with a minimal load: only shows that it works")
+    add("--lines", metavar="FILE", type=_file, help="a file whose lines case 11 sends, too, such as a web server's log")
     add("--ours", action="store_true", help="only our own contestants, without peers")
     regress = "measure this checkout and COMMIT in turns; exit status 1 if a figure got worse by more than its noise"
     add("--regress", dest="base", metavar="COMMIT", default="", help=regress)
-    add("--list", action="store_true", help="show the cases and their variants, and measure nothing")
-    add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, after every variant")
-    add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, use the result of --json FILE")
-    add("--plots", metavar="DIRECTORY", type=Path, help="write the plots, as SVG, into DIRECTORY")
+    add("--json", metavar="FILE", type=_new_file, help="write everything that was measured to FILE, after each variant")
+    add("--plots", metavar="DIRECTORY", type=_directory, help="write the plots, as SVG, into DIRECTORY")
     documents = "renew the tables of each FILE in their places: docs/performance.md docs/performance/tables.md"
-    add("--document", dest="documents", metavar="FILE", nargs="+", type=Path, default=[], help=documents)
+    add("--document", dest="documents", metavar="FILE", nargs="+", type=_file, default=[], help=documents)
     options = parser.parse_args(arguments)
-    try:
-        names = [case_name(each) for each in options.cases]
-    except ValueError as error:
-        parser.error(str(error))
-    if options.all and names:
-        parser.error("--all and --case: which? --all takes in every case")
-    if options.variants and not names:
-        parser.error("--variant NAME ...: of which case? Say --case CASE ..., too; --list shows both")
-    names = list(CASES) if options.all or (options.smoke and not names) else names
-    if options.base and (options.json or options.plots or options.documents or options.result or options.smoke):
-        parser.error("--regress COMMIT prints its result: leave out --json, --plots, --document, --from and --smoke")
-    if options.result is not None and (names or options.rounds or options.scale or options.json):
-        parser.error("--from FILE measures nothing: leave out --all, --case, --smoke, --rounds, --scale and --json")
-    if not (names or options.list or options.result):
-        parser.error("nothing to do: say --all, --case CASE ..., --smoke, --list, or --from FILE")
-    if options.lines is not None and names and "jvm" not in names:
-        parser.error("--lines FILE: only case 11 sends them, add --case jvm")
-    for option, paths in {"from": [options.result], "lines": [options.lines], "document": options.documents}.items():
-        for path in paths:
-            if path is not None and not path.is_file():
-                parser.error(f"--{option} {path}: there is no such file")
-    for option, directory in {"json": options.json and options.json.absolute().parent, "plots": options.plots}.items():
-        if directory is not None and not directory.is_dir():
-            parser.error(f"--{option}: there is no such directory as {directory}")
-    options.cases = [name for name in CASES if name in names]
-    options.rounds = options.rounds or (1 if options.smoke else DEFAULT_ROUNDS)
-    options.scale = options.scale or 1.0
+    if options.base and (options.json or options.plots or options.documents or options.smoke):
+        parser.error("--regress COMMIT prints its result: leave out --json, --plots, --document and --smoke")
+    options.cases = [name for name in CASES if options.all or name in options.cases]
+    options.rounds = (1 if options.smoke else DEFAULT_ROUNDS) if options.rounds is None else options.rounds
+    if options.rounds < 1 or not 0 < options.scale <= 1000:
+        parser.error("--rounds has to be above 0, and --scale above 0 and up to 1000")
     return options
 
 
 def case_name(text: str) -> str:
-    """Return the name of a case, given by name or number.
-
-    Raises:
-        ValueError: there is no such case; the text lists the cases.
-    """
     for case in CASES.values():
         if text in (case.name, str(case.number)):
             return case.name
     known = ", ".join(f"{case.number} {case.name}" for case in CASES.values())
-    raise ValueError(f"there is no case {text!r}; the cases are: {known}")
+    raise argparse.ArgumentTypeError(f"there is no case {text!r}; the cases are: {known}")
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
+def _file(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such file")
+    return Path(text)
 
 
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1000")
-    return number
+def _directory(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such directory")
+    return Path(text)
+
+
+def _new_file(text: str) -> Path:
+    return _directory(str(Path(text).absolute().parent)) / Path(text).name

@@ -14,7 +14,7 @@ from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_C
 from tools.benchmark.results import Result, median, variants_of
 from tools.benchmark.spark.jobs import KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread
-from tools.benchmark.svg import COLOURS, Bar, Group, Line, bars, lines
+from tools.benchmark.svg import COLOURS, Bar, Line, bars, lines
 
 COLOUR_OF: Final = dict(
     zip((OURS, CONFLUENT, KAFKA_PYTHON, AIOKAFKA, SPARK_SINK, KEPT_CONFLUENT), COLOURS, strict=True)
@@ -22,7 +22,6 @@ COLOUR_OF: Final = dict(
 
 
 def write_plots(result: Result, directory: Path) -> list[Path]:
-    """Write the plots of everything measured; return the files."""
     written = []
     for name, make in PLOTS.items():
         drawing = make(result)
@@ -36,40 +35,28 @@ def _bars(case: str, figure: str, title: str, unit: str) -> Callable[[Result], s
     """Return a function that draws a figure of all variants of a case."""
 
     def draw(result: Result) -> str:
-        groups = [
-            Group(
-                variant["title"],
-                [
-                    Bar(name, Spread(*contestant["summary"][figure]), COLOUR_OF.get(name, COLOURS[-1]))
-                    for name, contestant in variant["contestants"].items()
-                    if figure in contestant["summary"]
-                ],
-            )
+        groups = {
+            variant["title"]: [
+                Bar(name, Spread(*contestant["summary"][figure]), COLOUR_OF.get(name, COLOURS[-1]))
+                for name, contestant in variant["contestants"].items()
+                if figure in contestant["summary"]
+            ]
             for variant in variants_of(result, case)
             if figure in variant["figures"]
-        ]
+        }
         return bars(title, unit, groups) if groups else ""
 
     return draw
 
 
 def _producers(result: Result) -> str:
-    found = [
-        Line(
-            f"{contestant}, {plural(partitions, 'partition')}",
-            _points(
-                result,
-                "producers",
-                {str(number): producers_variant(number, partitions) for number in NUMBERS},
-                contestant,
-                "records_per_s",
-            ),
-            COLOURS[place],
-            dashed=contestant != OURS,
-        )
-        for place, partitions in enumerate(PARTITIONS)
-        for contestant in (OURS, CONFLUENT)
-    ]
+    found = []
+    for place, partitions in enumerate(PARTITIONS):
+        variants = {str(number): producers_variant(number, partitions) for number in NUMBERS}
+        for contestant in (OURS, CONFLUENT):
+            points = _points(result, "producers", variants, contestant, "records_per_s")
+            label = f"{contestant}, {plural(partitions, 'partition')}"
+            found.append(Line(label, points, COLOURS[place], dashed=contestant != OURS))
     return _drawn("Throughput of many producers, into the sink", "records a second", "processes", found)
 
 

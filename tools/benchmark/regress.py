@@ -41,17 +41,7 @@ class Change(NamedTuple):
 
 
 def regress(base: str, cases: Sequence[str], rounds: int, scale: float) -> list[Change]:
-    """Measure both commits; return all figures.
-
-    Args:
-        base: the earlier commit, as git names it.
-        cases: names.
-        rounds: of each.
-        scale: of the loads.
-
-    Raises:
-        BenchmarkError: one of them cannot be built or measured; says why.
-    """
+    """Measure both commits, the earlier one as git names it; return all figures."""
     results: dict[str, list[Result]] = {"base": [], "now": []}
     with tempfile.TemporaryDirectory(prefix="shmaccum-regress-") as name, _checked_out(base, Path(name)) as tree:
         places = {"base": tree, "now": _ROOT}
@@ -65,11 +55,7 @@ def regress(base: str, cases: Sequence[str], rounds: int, scale: float) -> list[
 
 
 def changes(base: Sequence[Result], now: Sequence[Result]) -> list[Change]:
-    """Return the figures of both, from results of one round each.
-
-    Raises:
-        BenchmarkError: a variant is void or missing in one of them.
-    """
+    """Return the figures of both, from results of one round each. A void or missing variant is an error."""
     found = []
     before, after = ([_figures(each) for each in side] for side in (base, now))
     for where, figures in before[0].items():

@@ -33,17 +33,7 @@ def hear(link: Connection, who: str, patience_s: float, meanwhile: Callable[[], 
 
 
 class Remote:
-    """A running service.
-
-    Args:
-        children: the tool's; they are killed with it.
-        who: for messages.
-        make: returns the object, in its process.
-        patience_s: for an answer.
-
-    Attributes:
-        pid: of the process that is the ancestor of all that the service starts.
-    """
+    """A running service, which messages call ``who``; ``pid`` is the ancestor of all that it starts."""
 
     def __init__(self, children: Children, who: str, make: Callable[[], object], patience_s: float = 120.0) -> None:
         self._who, self._patience_s = who, patience_s
@@ -53,7 +43,6 @@ class Remote:
         hear(self._link, who, patience_s)
 
     def call(self, method: str, *arguments: object, meanwhile: Callable[[], object] = lambda: None) -> Any:
-        """Call a method of the object and return the result."""
         self._link.send((method, arguments))
         return hear(self._link, self._who, self._patience_s, meanwhile)
 

@@ -31,21 +31,13 @@ Result = Mapping[str, Any]
 
 
 def case_result(case: Case, variants: Sequence[Result]) -> dict[str, Any]:
-    """Return the result of a case."""
     return {"number": case.number, "name": case.name, "title": case.title, "variants": list(variants)}
 
 
 def variant_result(
     variant: Variant, rounds: Mapping[str, Sequence[Figures]], trouble: Mapping[str, str], took_s: float
 ) -> Result:
-    """Return the result of a variant.
-
-    Args:
-        variant: the measured one.
-        rounds: each contestant's figures, in each round.
-        trouble: ``void`` or ``missing`` -> why, or empty.
-        took_s: its duration.
-    """
+    """Return a variant's result, given each contestant's rounds; ``trouble`` is why it is void or missing, if it is."""
     first = next(iter(rounds))
     pooled = {name: {} if trouble else _rounded(variant.pooled(name)) for name in rounds}
     ratios = {}
@@ -86,13 +78,16 @@ def variants_of(result: Result, case: str) -> Iterator[Result]:
             yield from each["variants"]
 
 
+def variant_of(result: Result, case: str, variant: str) -> Result:
+    """Return a variant; one without contestants if it was not measured."""
+    return next((each for each in variants_of(result, case) if each["name"] == variant), {"contestants": {}})
+
+
 def spread_of(result: Result, case: str, variant: str, contestant: str, figure: str) -> Spread | None:
     """Return the quartiles of a figure, None if it was not measured."""
-    for each in variants_of(result, case):
-        if each["name"] == variant and contestant in each["contestants"]:
-            found = each["contestants"][contestant]["summary"].get(figure)
-            return None if found is None else Spread(*found)
-    return None
+    measured = variant_of(result, case, variant)["contestants"].get(contestant)
+    found = measured and measured["summary"].get(figure)
+    return Spread(*found) if found else None
 
 
 def median(result: Result, case: str, variant: str, contestant: str, figure: str) -> float | None:
@@ -101,24 +96,13 @@ def median(result: Result, case: str, variant: str, contestant: str, figure: str
     return None if found is None else found.median
 
 
-def ratio_of(result: Result, case: str, variant: str, peer: str, figure: str, ours: str | None = None) -> Spread | None:
-    """Return our figure ÷ a peer's, None if it was not measured.
-
-    Args:
-        result: to look in.
-        case: by its name.
-        variant: of the case.
-        peer: whose figure is 1.
-        figure: by its name.
-        ours: which of our contestants, if not the first.
-    """
-    for each in variants_of(result, case):
-        if each["name"] == variant:
-            contestants = each["contestants"]
-            first = ours or next(iter(contestants), "")
-            if first in contestants and peer in contestants:
-                return ratio(contestants[first]["rounds"], contestants[peer]["rounds"], figure)
-    return None
+def ratio_of(result: Result, case: str, variant: str, peer: str, figure: str, ours: str = "") -> Spread | None:
+    """Return our figure ÷ a peer's, None if it was not measured; ``ours`` is the contestant, if not the first."""
+    contestants = variant_of(result, case, variant)["contestants"]
+    first = ours or next(iter(contestants), "")
+    if first not in contestants or peer not in contestants:
+        return None
+    return ratio(contestants[first]["rounds"], contestants[peer]["rounds"], figure)
 
 
 def trouble_of(variant: Result) -> str:
@@ -146,7 +130,6 @@ def incomplete(result: Result) -> list[str]:
 
 
 def load(path: Path) -> Result:
-    """Load a result that a run has written."""
     again = "measure again, by --all --json FILE"
     try:
         result = json.loads(path.read_text())

@@ -57,7 +57,6 @@ class _Slab(OwnSlab):
             self.append(number % partitions, body)
 
     def append(self, partition: int, body: bytes) -> None:
-        """Append a record with this body."""
         queue = self.accumulator.map.queues[self.partitions[partition]]
         self.accumulator.append_to(queue, 0, body, None, 0)
 

@@ -49,7 +49,6 @@ def difference(settings: Settings) -> dict[str, Any]:
 
 
 def for_shmaccum(settings: Settings, name: str) -> dict[str, Any]:
-    """Return the settings by shmaccum's names, with a slab of this name."""
     return by_kafkas_names(settings) | {"shmaccum.name": name, "sender.idle.ms": SENDER_IDLE_MS}
 
 
@@ -72,7 +71,6 @@ def for_confluent(settings: Settings) -> dict[str, Any]:
 
 
 def for_kafka_python(settings: Settings) -> dict[str, Any]:
-    """Return the settings by kafka-python's names."""
     named = {name.replace(".", "_"): value for name, value in by_kafkas_names(settings).items()}
     del named["buffer_memory"]
     return named | {"compression_type": None if settings.compression == "none" else settings.compression}

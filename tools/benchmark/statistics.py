@@ -25,7 +25,6 @@ def quantile(figures: Sequence[float], share: float) -> float:
 
 
 def spread(figures: Sequence[float]) -> Spread:
-    """Return the median and the quartiles."""
     return Spread(quantile(figures, 0.25), quantile(figures, 0.5), quantile(figures, 0.75))
 
 

@@ -34,13 +34,6 @@ class Bar(NamedTuple):
     colour: str
 
 
-class Group(NamedTuple):
-    """Bars under one title."""
-
-    title: str
-    bars: Sequence[Bar]
-
-
 class Line(NamedTuple):
     """Points from left to right, on an evenly spaced axis."""
 
@@ -50,16 +43,16 @@ class Line(NamedTuple):
     dashed: bool = False
 
 
-def bars(title: str, unit: str, groups: Sequence[Group]) -> str:
+def bars(title: str, unit: str, groups: Mapping[str, Sequence[Bar]]) -> str:
     """Return horizontal bars, each group on a scale of its own; a thin line shows the quartiles."""
     parts: list[str] = []
     y = 30
-    for group in groups:
+    for heading, its_bars in groups.items():
         y += 26
-        parts.append(_text(0, y - 6, group.title, weight="bold"))
-        longest = max((bar.spread.high for bar in group.bars), default=0.0) or 1.0
+        parts.append(_text(0, y - 6, heading, weight="bold"))
+        longest = max((bar.spread.high for bar in its_bars), default=0.0) or 1.0
         scale = (_WIDTH - _LABELS - 90) / longest
-        for bar in group.bars:
+        for bar in its_bars:
             middle = y + _BAR / 2
             parts.append(_text(_LABELS - 8, middle + 4, bar.label, anchor="end"))
             length = bar.spread.median * scale

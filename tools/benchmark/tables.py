@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tools.benchmark.results import Result
 
-FIGURES: Final = {
-    "records_per_core_s": "records/s per core",
-    "records_per_s": "records/s",
-    "mb_per_core_s": "MB/s per core",
-    "mb_per_s": "MB/s",
-    "cpu_us_per_record": "CPU µs/record",
-    "cpu_us_per_batch": "CPU µs/batch",
-    "cpu_us": "CPU µs",
-    "batches_per_request": "batches/request",
-    "wall_s": "wall s",
-    "cpu_s": "CPU s",
-    "took_s": "micro-batch s",
-    "add_batch_s": "in the sink s",
-    "late": "late",
-    "broker_cpu_s": "broker CPU s",
-    "connections": "connections",
-    "requests_per_mb": "requests/MB",
-    "batches_per_mb": "batches/MB",
-    "batch_fill": "batch fill",
-    "memory_mb": "memory MB",
-    "p50_ms": "p50 ms",
-    "p99_ms": "p99 ms",
-    "p99_pooled_ms": "p99 ms, all rounds",
-    "p999_pooled_ms": "p99.9 ms, all rounds",
-    "commit_ms": "commit ms",
-    "commit_cpu_ms": "commit CPU ms",
-    "plan_ms": "plan ms",
-    "write_ms": "write ms",
-    "cost": "cost",
-}
+with Path(__file__).with_name("figures.csv").open(newline="", encoding="utf-8") as _file:
+    _FIGURES: Final = list(csv.DictReader(_file))
+FIGURES: Final = {each["figure"]: each["heading"] for each in _FIGURES}
 """The heading of each figure."""
-LESS_IS_BETTER: Final = frozenset(
-    (
-        *("cpu_us_per_record", "cpu_us_per_batch", "cpu_us", "wall_s", "cpu_s", "took_s", "add_batch_s"),
-        *("connections", "requests_per_mb", "batches_per_mb", "memory_mb"),
-        *("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
-        *("p50_ms", "p99_ms", "p99_pooled_ms", "p999_pooled_ms"),
-    )
-)
-MORE_IS_BETTER: Final = frozenset(("records_per_core_s", "records_per_s", "mb_per_core_s", "mb_per_s"))
+LESS_IS_BETTER: Final = frozenset(each["figure"] for each in _FIGURES if each["better"] == "less")
+MORE_IS_BETTER: Final = frozenset(each["figure"] for each in _FIGURES if each["better"] == "more")
 
 _DIGITS: Final = 3
 
@@ -131,13 +99,11 @@ def _median(summary: dict[str, Any], figure: str) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Format a table as Markdown."""
     lines = [table.head, ["---", *["---:"] * (len(table.head) - 1)], *table.rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def plain(table: Table) -> str:
-    """Format a table as text."""
     widths = [max(len(row[place]) for row in (table.head, *table.rows)) for place in range(len(table.head))]
     lines = []
     for first, *others in (table.head, *table.rows):

@@ -20,9 +20,10 @@ from typing import Any, Final
 from tools import sanitized
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
-from tools.fuzz.decoders import LogTarget, RecordsTarget, SettingsTarget
+from tools.fuzz.decoders import LogTarget, RecordsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget, SweepTarget, Table
+from tools.support.arguments import command_line
 
 TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "slab": SlabTarget,
@@ -31,7 +32,6 @@ TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "columns": ColumnsTarget,
     "log": LogTarget,
     "responses": ResponsesTarget,
-    "settings": SettingsTarget,
 }
 _DESCRIPTION: Final = """\
 Damage on purpose. For each target: the corpus is tried first, then random inputs until the time is over.
@@ -43,7 +43,6 @@ Damage on purpose. For each target: the corpus is tried first, then random input
   columns    Arrow batches whose buffers do not match their description
   log        directories of segments, as senders recover them and `shmaccum dump` prints them
   responses  what brokers answer
-  settings   files of settings, and credentials
 """
 CORPUS: Final = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpus"
 """Inputs that once failed, and some that reach far: a directory for each target, a file for each input."""
@@ -65,15 +64,8 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the targets; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.fuzz",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_line("fuzz", _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add("targets", metavar="TARGET", nargs="*", help="all of them, if none is named")
     add("--seconds", type=float, help=f"in all; {_SECONDS:.0f} by default")
@@ -98,12 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def load(corpus: Path, target: str) -> list[tuple[Path, bytes]]:
-    """Return the inputs of a target, and where each is."""
     return [(path, path.read_bytes()) for path in sorted((corpus / target).glob("*.*"))]
 
 
 def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
-    """Run a target; return whether anything failed."""
     deadline = time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
     with TARGETS[name]() as target:

@@ -99,7 +99,6 @@ def _encoded(batch: pa.RecordBatch, magic: int) -> str:
 
 
 def _changeable(number: int) -> tuple[pa.RecordBatch, _Buffers]:
-    """Return a batch, and its buffers."""
     kind, headers, start = _SHAPES[number]
     rng = random.Random(number)
     text = [None if rng.random() < 0.1 else "abc" * rng.choice((1, 1, 1, 9)) for _ in range(_ROWS)]

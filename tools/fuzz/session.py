@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import time
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
@@ -43,7 +42,9 @@ from shmaccum.shm.lifecycle import attach, destroy, unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
+from tools.fuzz.child import try_in_child
 from tools.support.accumulators import Accumulators
+from tools.support.own_slab import now_ms
 
 TOPIC: Final = "orders"
 OTHER_TOPIC: Final = "fully.asked.for"
@@ -124,15 +125,14 @@ class SlabImage:
 
 def _live(life: Callable[[Accumulators], object], config: ProducerConfig) -> None:
     """Have a process live, and die without a word to the slab."""
-    pid = os.fork()
-    if not pid:
-        try:
-            life(open_accumulator(config))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    if os.waitpid(pid, 0)[1]:
-        raise RuntimeError("the slab to be damaged could not be made")
+
+    def lived() -> str:
+        life(open_accumulator(config))
+        return "lived"
+
+    outcome, wrong = try_in_child(lived)
+    if outcome != "lived":
+        raise RuntimeError(f"the slab to be damaged could not be made: {outcome} {wrong}")
 
 
 def _append(accumulator: Accumulators, partition: int, value: bytes) -> None:
@@ -195,10 +195,6 @@ _COLUMNS: Final = pa.record_batch({"value": pa.array([b"%d" % number * 30 for nu
 _LARGE_VALUES: Final = pa.array([b"%d" % number + bytes(SLOT_SIZE // 4) for number in range(6)], pa.binary())
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 class Session:
     """One process that uses the slab of an image, as producers and senders do.
 
@@ -210,11 +206,6 @@ class Session:
         self.drained: list[RecordBatch] = []
 
     def do(self, operation: str) -> None:
-        """Do one of `OPERATIONS`.
-
-        Raises:
-            ShmaccumError: it cannot be done; says why.
-        """
         if operation in _WHOLE:
             _WHOLE[operation](self)
         else:
@@ -232,12 +223,10 @@ class Session:
 
     @cached_property
     def doorbell(self) -> Doorbell:
-        """The sender's."""
         return self.both.slab.become_sender()
 
     @cached_property
     def sender(self) -> Sender:
-        """The sender."""
         with self.both.slab.reporting_damage():
             doorbell = self.doorbell
             transport = make_transport(self.config)
@@ -246,12 +235,10 @@ class Session:
 
     @cached_property
     def producer(self) -> Producer:
-        """A producer."""
         assert self.sender  # with it, the producer does not start another one
         return Producer(self.config)
 
     def take_drained(self) -> list[RecordBatch]:
-        """Return what was drained; forget it."""
         drained, self.drained = self.drained, []
         return drained
 
@@ -293,12 +280,12 @@ def _recover(session: Session) -> None:
 
 
 def _drain(session: Session) -> None:
-    session.drained += session.both.sender.drain(CLUSTER, NODE, _MAX_REQUEST, _now_ms())
+    session.drained += session.both.sender.drain(CLUSTER, NODE, _MAX_REQUEST, now_ms())
 
 
 def _reenqueue(session: Session) -> None:
     for batch in session.take_drained():
-        session.both.sender.reenqueue(batch, _now_ms())
+        session.both.sender.reenqueue(batch, now_ms())
 
 
 def _rebuild(session: Session) -> None:
@@ -318,7 +305,7 @@ def _serve(session: Session) -> None:
     _recover(session)
     for _ in range(8):
         session.doorbell.ring()  # no pass sleeps for longer than it takes to find that out
-        sender.run_once(_now_ms())
+        sender.run_once(now_ms())
 
 
 _WHOLE: Final[dict[str, Callable[[Session], object]]] = {
@@ -340,14 +327,14 @@ _PIECES: Final[dict[str, Callable[[Session], object]]] = {
     "append_columns": _append_columns,
     "allocate": _allocate,
     "wait_for_memory": lambda session: session.both.pool.allocate(session.both.pool.total_memory, 20),
-    "ready": lambda session: session.both.sender.ready(CLUSTER, _now_ms()),
+    "ready": lambda session: session.both.sender.ready(CLUSTER, now_ms()),
     "drain": _drain,
     "complete": lambda session: session.both.sender.complete(
         [BatchOutcome(each, 0) for each in session.take_drained()]
     ),
     "reenqueue": _reenqueue,
     "recover": _recover,
-    "expire": lambda session: session.both.sender.abort_expired_batches(_now_ms() + 1_000_000),
+    "expire": lambda session: session.both.sender.abort_expired_batches(now_ms() + 1_000_000),
     "abort": lambda session: session.both.sender.abort_incomplete_batches(UnknownServerError),
     "rebuild": _rebuild,
     "keep_house": _keep_house,

@@ -43,7 +43,6 @@ class Region(NamedTuple):
 
 
 def regions(geometry: Geometry) -> dict[str, Region]:
-    """Return all regions of a slab."""
     histograms = len(OfSender) + core.BROKERS + geometry.max_processes * len(OfProcess)
     rings = geometry.max_processes * geometry.ring_length
     tables: dict[str, tuple[int, int, Any]] = {
@@ -169,7 +168,6 @@ class SlabTarget(Target):
         super().__exit__()
 
     def make(self, rng: random.Random) -> bytes:
-        """Return a random plan."""
         steps = [rng.choice((*OPERATIONS, *_WEIGHTY)) for _ in range(rng.randint(1, 5))]
         # Most damage that is there at an attach is refused then: have it come later as a rule.
         before = 0 if rng.random() < 0.25 else rng.randrange(1, len(steps) + 1) if len(steps) > 1 else 1
@@ -272,7 +270,6 @@ class SweepTarget(SlabTarget):
                     yield json.dumps([*where, value, scene]).encode()
 
     def make(self, rng: random.Random) -> bytes:
-        """Return one of them."""
         return rng.choice(list(self.plans()))
 
     def _follow(self, plan: Any) -> str:
@@ -311,13 +308,8 @@ def words_of(geometry: Geometry, memory: bytes) -> Iterator[tuple[str, int, str 
 def _entries(name: str, region: Region, words: memoryview) -> Iterable[int]:
     """Return the entries of a table that are worth it: those in use, where those are few; and one that is not."""
     match name:
-        case "lock":  # of the last of these, the holder is dead
-            return (
-                core.LOCK_POOL,
-                core.LOCK_TABLES,
-                core.LOCK_STRIPES,
-                core.LOCK_STRIPES + 3,
-            )  # the last of which a dead process holds
+        case "lock":  # a dead process holds the last of these
+            return core.LOCK_POOL, core.LOCK_TABLES, core.LOCK_STRIPES, core.LOCK_STRIPES + 3
         case "waiter":
             head, tail = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
             return sorted({ticket % WAITERS for ticket in (head, tail, tail + 1)} | {WAITERS - 1})
@@ -349,7 +341,6 @@ class Table:
         self._outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def note(self, attempt: Attempt) -> None:
-        """Count an input's result."""
         region, _, word, _, _ = json.loads(attempt.data)
         outcome = attempt.outcome
         if not attempt.wrong and outcome not in (WENT_ON, THE_SAME, REMOVED):

@@ -23,6 +23,7 @@ from typing import Final
 import tools.instructions
 from tools.instructions.counter import Counter
 from tools.instructions.operations import OPERATIONS
+from tools.support.arguments import command_line
 
 RECORD: Final = Path(__file__).with_name("counts.json")
 CALLS: Final = 3
@@ -33,13 +34,8 @@ MOST: Final = 1.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.instructions",
-        description=tools.instructions.__doc__,
-        epilog="Exit status: 1 if a count is more than 5 % above the one on record, 2 if nothing can be counted.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    status = "Exit status: 1 if a count is more than 5 % above the one on record, 2 if nothing can be counted."
+    parser = command_line("instructions", tools.instructions.__doc__, status)
     parser.add_argument("--operation", choices=OPERATIONS, action="append", metavar="NAME", help="only this one")
     parser.add_argument("--record", action="store_true", help=f"write {RECORD.name}, which later runs compare with")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)

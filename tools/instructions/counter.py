@@ -14,14 +14,7 @@ _SOURCE: Final = Path(__file__).with_name("counter.c")
 
 
 class Counter:
-    """Counts the instructions of calls.
-
-    Args:
-        directory: for the compiled code.
-
-    Raises:
-        NotImplementedError: this is no x86-64, whose processor traps after one instruction.
-    """
+    """Counts the instructions of calls, on x86-64 only; the directory is for the compiled code."""
 
     def __init__(self, directory: Path) -> None:
         if platform.machine() != "x86_64":
@@ -37,7 +30,6 @@ class Counter:
         self._own = min(self._count(_nothing) for _ in range(100))
 
     def count(self, call: Callable[[], object]) -> int:
-        """Return how many instructions a call takes."""
         return self._count(call) - self._own
 
     def _count(self, call: Callable[[], object]) -> int:

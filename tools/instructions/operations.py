@@ -97,7 +97,6 @@ def send_async() -> Calls:
 
 
 def send_batch() -> Calls:
-    """Send 100 rows of Arrow without keys."""
     rows = pa.RecordBatch.from_pydict({"value": [VALUE] * ROWS})
     with _producer() as producer:
         while True:
@@ -115,7 +114,6 @@ class _Slab(OwnSlab):
         super().__init__({"bootstrap.servers": servers, "shmaccum.name": f"instructions-{os.getpid()}", "linger.ms": 0})
 
     def fill(self) -> None:
-        """Begin a batch in each partition."""
         for number in range(PARTITIONS):
             self.accumulator.append(TopicPartition(TOPIC, number), 0, None, VALUE, max_block_ms=0)
 
@@ -143,7 +141,6 @@ def _alone() -> Iterator[tuple[_Slab, Callable[[], list[RecordBatch]], Callable[
 
 
 def drain() -> Calls:
-    """Find and take a batch of each of 8 partitions."""
     with _alone() as (slab, take, complete):
         drained: list[RecordBatch] = []
 
@@ -158,7 +155,6 @@ def drain() -> Calls:
 
 
 def complete() -> Calls:
-    """Complete a batch of each of 8 partitions, and free their memory."""
     with _alone() as (slab, take, finish):
         while True:
             slab.fill()

@@ -1,6 +1,6 @@
 """A real Apache Kafka on this machine, for tests.
 
-By hand: ``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status | fetch``.
+By hand: ``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status``.
 
 From a test (the fixtures of ``tests/support/brokers.py`` give most of them a running cluster)::
 
@@ -10,7 +10,7 @@ From a test (the fixtures of ``tests/support/brokers.py`` give most of them a ru
         cluster.admin.create_topic("flights", partitions=3, settings={"max.message.bytes": 2000})
         cluster.admin.leaders("flights")               # {0: 2, 1: 3, 2: 1}
         cluster.admin.move_leader("flights", 0, to=1)
-        cluster.admin.grow_topic / delete_topic / in_sync / configure_topic
+        cluster.admin.grow_topic / delete_topic
         cluster.admin.deny("alice", "flights")         # allow; with sasl=True
         cluster.admin.throttle(10_000)                 # a quota, in bytes a second
         node = cluster.nodes[2]

@@ -1,4 +1,4 @@
-"""``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status | fetch``.
+"""``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status``.
 
 Starts a real Apache Kafka on free ports of this machine, to try things out; it runs until it is stopped, and
 its data is removed then. Needs Python, Java and Maven, and nothing of this project's environment. There is one cluster
@@ -16,7 +16,7 @@ from typing import Any
 
 from tools.kafka.cluster import KafkaCluster, ensure_kafka
 from tools.kafka.errors import KafkaToolError
-from tools.kafka.jars import HOME, VERSION, jar_directory
+from tools.kafka.jars import HOME, VERSION
 from tools.kafka.running import Running
 from tools.kafka.settings import MECHANISMS, USERS
 from tools.kafka.tls import Certificates, make_certificates
@@ -33,7 +33,6 @@ def main() -> int:
     start.add_argument("--tls", action="store_true", help="clients must speak TLS")
     commands.add_parser("stop", help="stop it, and remove its data")
     commands.add_parser("status", help="show what runs, and how to use it; the exit status is 1 if not all of it runs")
-    commands.add_parser("fetch", help="only fetch Apache Kafka")
     arguments = parser.parse_args()
     try:
         match arguments.command:
@@ -41,11 +40,8 @@ def main() -> int:
                 _start(arguments.nodes, arguments.sasl, arguments.tls)
             case "stop":
                 _stop()
-            case "status":
-                return _status()
             case _:
-                ensure_kafka()
-                print(f"Apache Kafka {VERSION} is in {jar_directory()}")
+                return _status()
     except KafkaToolError as error:
         print(error, file=sys.stderr)
         return 1
@@ -76,7 +72,6 @@ def _start(nodes: int, sasl: bool, tls: bool) -> None:
 
 
 def _stop() -> None:
-    """Stop the cluster, and remove all that it kept."""
     started = _started()
     for broker in _brokers(started).values():
         broker.kill()

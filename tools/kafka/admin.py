@@ -9,26 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from contextlib import closing
+from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, TopicPartition, admin
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourcePatternType, ResourceType, ScramMechanism
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonTopicPartition
 from kafka.protocol.admin import AlterClientQuotasRequest
@@ -51,81 +36,50 @@ class Admin:
     def __init__(self, internal_servers: str) -> None:
         self._servers = internal_servers
         # Connections that brokers which are killed leave behind are no news here.
-        self._client = AdminClient({"bootstrap.servers": internal_servers, "log_level": 0})
+        self._client = admin.AdminClient({"bootstrap.servers": internal_servers, "log_level": 0})
 
-    def create_topic(
-        self,
-        topic: str,
-        partitions: int = 1,
-        *,
-        replicas: list[list[int]] | None = None,
-        settings: Mapping[str, object] | None = None,
-    ) -> None:
-        """Create a topic, on as many brokers as there are up to three.
-
-        Args:
-            topic: its name.
-            partitions: how many.
-            replicas: instead, the brokers of each partition, its preferred leader first.
-            settings: of the topic, such as ``max.message.bytes``.
-        """
+    def create_topic(self, topic: str, partitions: int = 1, *, settings: Mapping[str, object] | None = None) -> None:
+        """Create a topic, on as many brokers as there are up to three, with settings such as ``max.message.bytes``."""
         config = {name: str(value) for name, value in (settings or {}).items()}
-        if replicas is None:
-            new = NewTopic(topic, partitions, config=config)
-        else:
-            partitions = len(replicas)
-            new = NewTopic(topic, partitions, replica_assignment=replicas, config=config)
+        new = admin.NewTopic(topic, partitions, config=config)
         self._client.create_topics([new])[topic].result(TIMEOUT_S)
         self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic."""
         self._client.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
         self._until(lambda: not self.leaders(topic), f"topic {topic} gone")
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions, so that it has this many."""
-        self._client.create_partitions([NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
+        self._client.create_partitions([admin.NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
         self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Return the node that leads each partition, `NO_LEADER` for none; nothing if there is no such topic."""
-        partitions = self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
-        return {partition: metadata.leader for partition, metadata in partitions.items()}
-
-    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
-        """Return the nodes whose replicas of a partition are in sync, the leader's among them."""
-        return set(self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions[partition].isrs)
+        return {partition: metadata.leader for partition, metadata in self._partitions(topic).items()}
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
         """Make a node that has a replica of a partition its leader: it becomes the preferred one, and is elected."""
-        replicas = self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions[partition].replicas
+        replicas = self._partitions(topic)[partition].replicas
         if to not in replicas:
             raise KafkaToolError(f"node {to} has no replica of {topic}-{partition}: those are on {replicas}")
-        self._reassign(topic, partition, [to, *(node for node in replicas if node != to)])
-        self._until(lambda: to in self.in_sync(topic, partition), f"node {to} in sync for {topic}-{partition}")
+        of = KafkaPythonTopicPartition(topic, partition)
+        with self._kafka_python() as client:
+            error = client.alter_partition_reassignments({of: [to, *(node for node in replicas if node != to)]})[of]
+        if error is not None:
+            raise KafkaToolError(f"node {to} could not become the first replica of {topic}-{partition}: {error}")
+        self._until(lambda: to in self._partitions(topic)[partition].isrs, f"node {to} in sync for {topic}-{partition}")
         # What a partition's own leader already is, it answers as an error of that partition, which is no news.
         self._client.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, partition)]).result(TIMEOUT_S)
         self._until(lambda: self.leaders(topic)[partition] == to, f"node {to} leading {topic}-{partition}")
 
     def committed_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """Return a consumer group's committed offsets of a topic, by partition."""
         partitions = [TopicPartition(topic, partition) for partition in self.leaders(topic)]
         asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)])
         found = asked[group].result(TIMEOUT_S).topic_partitions
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
-    def configure_topic(self, topic: str, settings: Mapping[str, object]) -> None:
-        """Change settings of a topic."""
-        entries = [
-            ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
-        ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        self._client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-        self._until(lambda: self._has_settings(resource, settings), f"topic {topic} with {settings}")
-
     def deny(self, user: str, topic: str, operation: AclOperation = AclOperation.WRITE) -> None:
-        """Forbid a user something with a topic."""
         self._add_rule(user, topic, operation, AclPermissionType.DENY)
 
     def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.ALL) -> None:
@@ -135,8 +89,8 @@ class Admin:
     def set_password(self, user: str, password: str) -> None:
         """Change a user's password for SCRAM, effective soon; open connections stay logged in."""
         changes = [
-            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
-            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+            admin.UserScramCredentialUpsertion(user, admin.ScramCredentialInfo(each, _ITERATIONS), password.encode())
+            for each in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]
         for change in changes:  # a request has one change of a user at most
             self._client.alter_user_scram_credentials([change])[user].result(TIMEOUT_S)
@@ -148,40 +102,30 @@ class Admin:
             key="producer_byte_rate", value=float(bytes_per_second or 0), remove=bytes_per_second is None
         )
         whom = request.EntryData.EntityData(entity_type="client-id", entity_name=None)
-        client = KafkaAdminClient(bootstrap_servers=self._servers.split(","))
-        try:
+        with self._kafka_python() as client:
             manager = client._manager  # its public methods do not include this request
             entries = [request.EntryData(entity=[whom], ops=[op])]
             answer = manager.run(manager.send, request(entries=entries, validate_only=False))
-        finally:
-            client.close()
         (entry,) = answer.entries
         if entry.error_code:
             raise KafkaToolError(f"the quota was not set: error {entry.error_code}, {entry.error_message}")
+
+    def _kafka_python(self) -> closing[KafkaAdminClient]:
+        return closing(KafkaAdminClient(bootstrap_servers=self._servers.split(",")))
+
+    def _partitions(self, topic: str) -> Any:
+        return self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
 
     def _all_led(self, topic: str, partitions: int) -> bool:
         leaders = self.leaders(topic)
         return len(leaders) == partitions and NO_LEADER not in leaders.values()
 
-    def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
-        client = KafkaAdminClient(bootstrap_servers=self._servers.split(","))
-        try:
-            of = KafkaPythonTopicPartition(topic, partition)
-            error = client.alter_partition_reassignments({of: replicas})[of]
-        finally:
-            client.close()
-        if error is not None:
-            raise KafkaToolError(f"{topic}-{partition} could not be given the replicas {replicas}: {error}")
-
-    def _has_settings(self, resource: ConfigResource, settings: Mapping[str, object]) -> bool:
-        found = self._client.describe_configs([resource])[resource].result(TIMEOUT_S)
-        return all(found[name].value == str(value) for name, value in settings.items())
-
     def _add_rule(self, user: str, topic: str, operation: AclOperation, permission: AclPermissionType) -> None:
         pattern = ResourcePatternType.LITERAL
-        rule = AclBinding(ResourceType.TOPIC, topic, pattern, f"User:{user}", "*", operation, permission)
+        rule = admin.AclBinding(ResourceType.TOPIC, topic, pattern, f"User:{user}", "*", operation, permission)
         self._client.create_acls([rule])[rule].result(TIMEOUT_S)
-        rules = _rules_of(topic)
+        any_rule = (None, None, AclOperation.ANY, AclPermissionType.ANY)
+        rules = admin.AclBindingFilter(ResourceType.TOPIC, topic, pattern, *any_rule)  # of this topic, and of no other
         self._until(lambda: rule in self._client.describe_acls(rules).result(TIMEOUT_S), f"rule {rule}")
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
@@ -190,9 +134,3 @@ class Admin:
             if time.monotonic() > deadline:
                 raise KafkaToolError(f"for {TIMEOUT_S} s there has not been {what}")
             time.sleep(0.01)
-
-
-def _rules_of(topic: str) -> AclBindingFilter:
-    """Return what matches all access rules of a topic, and of no other."""
-    anyhow = (AclOperation.ANY, AclPermissionType.ANY)
-    return AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, *anyhow)

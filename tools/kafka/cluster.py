@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def ensure_kafka() -> None:
-    """Fetch Apache Kafka if it is missing."""
     ensure_jars(_train)
 
 
@@ -65,7 +64,6 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``bootstrap.servers`` for clients."""
         return ",".join(f"127.0.0.1:{node.advertised_port}" for node in self.nodes.values())
 
     @property

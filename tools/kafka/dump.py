@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,29 +11,32 @@ from typing import Final
 from tools.kafka.errors import KafkaToolError
 from tools.kafka.jvm import java_command
 
-_BATCH: Final = re.compile(r"^baseOffset: ", re.MULTILINE)
+_BATCH: Final = re.compile(r"^baseOffset: .*", re.MULTILINE)
 _FIELD: Final = re.compile(r"(\w+): (\S+)")
+_NUMBERS: Final = (
+    *("baseOffset", "lastOffset", "count", "baseSequence", "producerId", "producerEpoch", "size", "magic"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """A record batch, by the names of KIP-98 and KIP-101; numbers are -1 where the batch has none."""
+    """A record batch, by the names of KIP-98 and KIP-101; numbers are -1 where the batch has none.
 
+    Attributes:
+        valid: whether the checksum is right.
+        size: bytes, with offset and length.
+    """
+
+    valid: bool
+    compression: str
     base_offset: int
     last_offset: int
     count: int
     base_sequence: int
-    last_sequence: int
     producer_id: int
     producer_epoch: int
-    leader_epoch: int
     size: int
-    """Bytes, with offset and length."""
     magic: int
-    compression: str
-    crc: int
-    valid: bool
-    """Whether the checksum is right."""
 
 
 def segments(data: Path, topic: str, partition: int = 0) -> list[Path]:
@@ -57,24 +59,9 @@ def dump_batches(data: Path, topic: str, partition: int = 0) -> list[DumpedBatch
     files = segments(data, topic, partition)
     if not files:
         raise KafkaToolError(f"partition {topic}-{partition} has no segment in {data}")
-    return list(_batches(dump_text(*files)))
+    return [_batch(dict(_FIELD.findall(line))) for line in _BATCH.findall(dump_text(*files))]
 
 
-def _batches(text: str) -> Iterator[DumpedBatch]:
-    for start in _BATCH.finditer(text):
-        fields = dict(_FIELD.findall(text, start.start(), text.index("\n", start.start())))
-        yield DumpedBatch(
-            base_offset=int(fields["baseOffset"]),
-            last_offset=int(fields["lastOffset"]),
-            count=int(fields["count"]),
-            base_sequence=int(fields["baseSequence"]),
-            last_sequence=int(fields["lastSequence"]),
-            producer_id=int(fields["producerId"]),
-            producer_epoch=int(fields["producerEpoch"]),
-            leader_epoch=int(fields["partitionLeaderEpoch"]),
-            size=int(fields["size"]),
-            magic=int(fields["magic"]),
-            compression=fields["compresscodec"],
-            crc=int(fields["crc"]),
-            valid=fields["isvalid"] == "true",
-        )
+def _batch(fields: dict[str, str]) -> DumpedBatch:
+    numbers = (int(fields[name]) for name in _NUMBERS)
+    return DumpedBatch(fields["isvalid"] == "true", fields["compresscodec"], *numbers)

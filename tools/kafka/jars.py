@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -27,23 +27,6 @@ HOME: Final = Path(__file__).resolve().parents[2] / ".kafka"
 INSTALL_MAVEN: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "maven")
 
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-_POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>shmaccum</groupId>
-  <artifactId>tools</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  {more}
-  <dependencies>{dependencies}</dependencies>
-</project>
-"""
-_JARS: Final = {
-    f"org.apache.kafka:kafka_2.13:{VERSION}": "",
-    # The tools ask for all of Kafka Connect, which the one that is used here (the dump of segments) does not need.
-    f"org.apache.kafka:kafka-tools:{VERSION}": "*",
-    "org.slf4j:slf4j-simple:1.7.36": "",
-}
 
 
 def jar_directory() -> Path:
@@ -65,11 +48,7 @@ def missing_maven() -> str:
 
 
 def ensure_jars(train: Callable[[Path], None]) -> None:
-    """Fetch what is missing; several processes can call this at once.
-
-    Args:
-        train: runs a broker such that the JVM leaves an archive of its classes at the path given.
-    """
+    """Fetch what is missing; ``train`` runs a broker such that the JVM leaves an archive of its classes at a path."""
     wrong = java.missing_java("Apache Kafka")
     if wrong:
         raise KafkaMissingError(wrong)
@@ -91,35 +70,18 @@ def _fetch() -> None:
     if wrong:
         raise KafkaMissingError(wrong)
     with tempfile.TemporaryDirectory(dir=HOME, prefix="fetch-") as scratch:
-        if complaint := copy_dependencies(_JARS, Path(scratch, "jars")):
+        if complaint := copy_dependencies(Path(__file__).with_name("pom.xml"), VERSION, Path(scratch, "jars")):
             raise KafkaMissingError(
                 f"Maven could not get Apache Kafka {VERSION}; is there a way to its repository? It says: {complaint}"
             )
         Path(scratch, "jars").rename(jar_directory())
 
 
-def copy_dependencies(artifacts: Mapping[str, str], to: Path, more: str = "") -> str:
-    """Let Maven copy artifacts and what they need into a new directory; return its complaint, or an empty text.
-
-    Args:
-        artifacts: ``GROUP:ID:VERSION`` -> the group of what it needs that is left out.
-        to: the directory, beside which the POM is written.
-        more: of the POM.
-    """
-    dependencies = ""
-    for artifact, left_out in artifacts.items():
-        group, name, version = artifact.split(":")
-        dependencies += (
-            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        )
-        if left_out:
-            excluded = f"<exclusion><groupId>{left_out}</groupId><artifactId>*</artifactId></exclusion>"
-            dependencies += f"<exclusions>{excluded}</exclusions>"
-        dependencies += "</dependency>"
-    pom = to.with_name("pom.xml")
-    pom.write_text(_POM.format(more=more, dependencies=dependencies))
-    command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), _COPY, "-DincludeScope=runtime"]
-    command.append(f"-DoutputDirectory={to}")
+def copy_dependencies(pom: Path, version: str, to: Path) -> str:
+    """Let Maven copy what a POM wants in this version into a new directory; return its complaint, or an empty text."""
+    copied = shutil.copy(pom, to.with_name("pom.xml"))  # Maven puts files of its own beside it
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(copied), _COPY, "-DincludeScope=runtime"]
+    command += [f"-Dwanted={version}", f"-DoutputDirectory={to}"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip()[:1000] or f"status {done.returncode}" if done.returncode else ""
 

@@ -22,25 +22,17 @@ _LOGGING: Final = {
 
 
 def java_program() -> str:
-    """Return the program that is a JVM."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
 
 def class_path() -> str:
-    """Return where a JVM finds Kafka's classes."""
     # A path with a wildcard would do for the JVM, but not for the archive.
     return ":".join(sorted(str(path) for path in jar_directory().glob("*.jar")))
 
 
 def java_command(main: str, *arguments: str, options: Sequence[str] | None = None) -> list[str]:
-    """Return the command that runs one of Kafka's main classes.
-
-    Args:
-        main: the class.
-        arguments: its arguments.
-        options: further ones of the JVM; if None, the archive of loaded classes is used.
-    """
+    """Return the command that runs one of Kafka's main classes; without options, with the archive of loaded classes."""
     return [
         java_program(),
         f"-Xmx{HEAP}",

@@ -55,16 +55,13 @@ class Node:
 
     @property
     def settings_file(self) -> Path:
-        """The broker's ``server.properties``."""
         return self.directory / "server.properties"
 
-    def configure(self, settings: dict[str, object]) -> None:
-        """Write the broker's settings file."""
+    def configure(self, settings: str) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.settings_file.write_text(settings)
 
     def format(self, arguments: Sequence[str]) -> None:
-        """Format the node's directory with Kafka's storage tool."""
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(self.settings_file))
         done = subprocess.run(
             java_command(*tool, *arguments),
@@ -78,11 +75,7 @@ class Node:
             raise KafkaToolError(f"node {self.id} could not be formatted, status {done.returncode}: {done.stdout}")
 
     def format_like(self, checkpoint: Path) -> None:
-        """Format the node's directory as the tool has formatted another's: only the ids are the directory's own.
-
-        Args:
-            checkpoint: the other's ``bootstrap.checkpoint``, with what the cluster knows from the beginning.
-        """
+        """Format the node's directory, but for the ids, as the tool has formatted one with this checkpoint."""
         self.data.mkdir(parents=True)
         shutil.copyfile(checkpoint, self.data / CHECKPOINT)
         directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
@@ -111,7 +104,6 @@ class Node:
         self.running = Running.process(pid)
 
     def wait_started(self) -> None:
-        """Wait until the broker serves."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while _STARTED not in self._says():
             if not self.is_running() or time.monotonic() > deadline:
@@ -120,7 +112,6 @@ class Node:
             time.sleep(0.02)
 
     def start(self) -> None:
-        """Start the broker on its ports and data, and wait until it serves."""
         self.begin_start()
         self.wait_started()
 
@@ -146,7 +137,6 @@ class Node:
             self.running.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue a paused broker."""
         if self.running is not None:
             self.running.signal(signal.SIGCONT)
 

@@ -21,11 +21,9 @@ class Running(NamedTuple):
 
     @classmethod
     def process(cls, pid: int) -> Running:
-        """Return the process that has a pid now."""
         return cls(pid, procfs.start_time(pid))
 
     def is_alive(self) -> bool:
-        """Return whether it still is there."""
         return self.start_time != 0 and procfs.start_time(self.pid) == self.start_time
 
     def signal(self, number: signal.Signals) -> None:
@@ -34,7 +32,6 @@ class Running(NamedTuple):
             os.kill(self.pid, number)
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Wait until it has ended; return whether it has."""
         deadline = time.monotonic() + timeout_s
         while self.is_alive():
             if time.monotonic() > deadline:

@@ -1,14 +1,11 @@
-"""The settings of a small broker: KRaft, combined with its controller, three listeners on loopback.
-
-* ``CLIENT``: for clients, with the cluster's configured security, and with an advertised port that can be a proxy's
-* ``INTERNAL``: for the brokers among themselves and the tests' administration; always open, never through a proxy
-* ``CONTROLLER``: for the quorum
-"""
+"""The settings of brokers, of broker.properties, sasl.properties and tls.properties."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
 
 from tools.kafka.tls import Certificates
 
@@ -23,8 +20,6 @@ MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
 
 CLUSTER_ID: Final = "c2htYWNjdW0tdGVzdHMtMQ"
 
-_MODULES: Final = "org.apache.kafka.common.security"
-
 
 def security_protocol(sasl: bool, tls: bool) -> str:
     """Return Kafka's name of what clients must speak."""
@@ -37,24 +32,27 @@ def broker_settings(
     sasl: bool,
     certificates: Certificates | None,
     overrides: Mapping[str, object],
-) -> dict[str, object]:
-    """Return the settings of one node.
+) -> str:
+    """Return the properties of one node.
 
-    Args:
-        node: with its ports and its place for data.
-        cluster: all nodes, by id.
-        sasl: whether clients must authenticate, and access-control lists count.
-        certificates: makes clients speak TLS; they may show a certificate, or not.
-        overrides: settings that win over all others.
+    With SASL, clients must authenticate, and access-control lists count. With certificates, they must speak TLS, and
+    can show a certificate. The overrides come last, and so win.
     """
-    settings: dict[str, object] = {"process.roles": "broker,controller", "node.id": node.id, "log.dirs": node.data}
-    settings |= _listeners(node, cluster, security_protocol(sasl, certificates is not None))
-    settings |= _small_and_quick(len(cluster))
-    if sasl:
-        settings |= _sasl()
+    files = ["broker", *["sasl"] * sasl]
+    parts: dict[str, Any] = {
+        "protocol": security_protocol(sasl, certificates is not None),
+        "voters": ",".join(f"{id}@127.0.0.1:{each.controller_port}" for id, each in cluster.items()),
+        "replicas": min(3, len(cluster)),
+        "in_sync": min(2, len(cluster)),
+        "mechanisms": ",".join(MECHANISMS),
+        "users": " ".join(f'user_{name}="{password}"' for name, password in USERS.items()),
+    }
     if certificates is not None:
-        settings |= _tls(certificates)
-    return settings | dict(overrides)
+        files.append("tls")
+        parts |= {"pem": certificates.broker.pem, "ca": certificates.ca}
+    text = "".join(Path(__file__).with_name(f"{name}.properties").read_text() for name in files)
+    lines = "".join(f"{name}={value}\n" for name, value in overrides.items())
+    return Template(text).substitute(vars(node), **parts) + lines
 
 
 def format_arguments(sasl: bool, features: Mapping[str, int]) -> Sequence[str]:
@@ -68,67 +66,3 @@ def format_arguments(sasl: bool, features: Mapping[str, int]) -> Sequence[str]:
         for name, password in USERS.items()
         for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
     ]
-
-
-def _listeners(node: Node, cluster: Mapping[int, Node], protocol: str) -> dict[str, object]:
-    internal = f"INTERNAL://127.0.0.1:{node.internal_port}"
-    return {
-        "listeners": f"CLIENT://127.0.0.1:{node.port},{internal},CONTROLLER://127.0.0.1:{node.controller_port}",
-        "advertised.listeners": f"CLIENT://127.0.0.1:{node.advertised_port},{internal}",
-        "listener.security.protocol.map": f"CLIENT:{protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "INTERNAL",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": ",".join(f"{id}@127.0.0.1:{each.controller_port}" for id, each in cluster.items()),
-    }
-
-
-def _small_and_quick(nodes: int) -> dict[str, object]:
-    return {
-        # A test says which topics there are; one that was deleted stays deleted.
-        "auto.create.topics.enable": "false",
-        "default.replication.factor": min(3, nodes),
-        "min.insync.replicas": min(2, nodes),
-        "offsets.topic.num.partitions": 1,
-        "offsets.topic.replication.factor": min(3, nodes),
-        "transaction.state.log.num.partitions": 1,
-        "transaction.state.log.replication.factor": min(3, nodes),
-        "transaction.state.log.min.isr": min(2, nodes),
-        "group.initial.rebalance.delay.ms": 0,
-        # A broker that was killed is noticed in seconds.
-        "broker.heartbeat.interval.ms": 500,
-        "broker.session.timeout.ms": 2000,
-        "controller.quorum.election.timeout.ms": 200,
-        "num.network.threads": 2,
-        "num.io.threads": 2,
-        "background.threads": 2,
-        "num.recovery.threads.per.data.dir": 1,
-        "log.cleaner.dedupe.buffer.size": 4 << 20,  # its default is half of our heap
-    }
-
-
-def _sasl() -> dict[str, object]:
-    plain = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
-    jaas = {
-        "plain": f"{_MODULES}.plain.PlainLoginModule required {plain};",
-        "oauthbearer": f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="admin";',
-    } | {name.lower(): f"{_MODULES}.scram.ScramLoginModule required;" for name in SCRAM_MECHANISMS}
-    return {
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        **{f"listener.name.client.{mechanism}.sasl.jaas.config": config for mechanism, config in jaas.items()},
-        "delegation.token.secret.key": "delegation-secret",  # every authenticated user can get tokens
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:admin",  # the internal listeners' users have no name
-        "allow.everyone.if.no.acl.found": "true",
-    }
-
-
-def _tls(certificates: Certificates) -> dict[str, object]:
-    settings = {
-        "keystore.type": "PEM",
-        "keystore.location": certificates.broker.pem,
-        "truststore.type": "PEM",
-        "truststore.location": certificates.ca,
-        "client.auth": "requested",
-    }
-    # With the listener's name in front: else ssl.client.auth does not count where there is SASL as well.
-    return {f"listener.name.client.ssl.{name}": value for name, value in settings.items()}

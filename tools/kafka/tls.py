@@ -13,34 +13,7 @@ from tools.kafka.errors import KafkaMissingError, KafkaToolError
 
 _DAY: Final = timedelta(days=1)
 
-_AUTHORITY: Final = """\
-[ca]
-default_ca = authority
-[authority]
-database = {directory}/issued
-new_certs_dir = {directory}
-certificate = {directory}/ca.pem
-private_key = {directory}/ca.key
-rand_serial = yes
-unique_subject = no
-default_md = sha256
-policy = anyone
-x509_extensions = loopback
-[anyone]
-commonName = supplied
-[loopback]
-basicConstraints = CA:FALSE
-extendedKeyUsage = serverAuth, clientAuth
-subjectAltName = DNS:localhost, IP:127.0.0.1
-[req]
-distinguished_name = names
-x509_extensions = of_authority
-[names]
-[of_authority]
-basicConstraints = critical, CA:TRUE
-keyUsage = critical, keyCertSign, cRLSign
-subjectKeyIdentifier = hash
-"""
+_AUTHORITY: Final = Path(__file__).with_name("openssl.cnf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +49,7 @@ def make_certificates(directory: Path) -> Certificates:
         )
     directory.mkdir(parents=True)
     config = directory / "openssl.cnf"
-    config.write_text(_AUTHORITY.format(directory=directory))
+    config.write_text(_AUTHORITY.read_text().replace("{directory}", str(directory)))
     (directory / "issued").touch()
     ca = directory / "ca.pem"
     _openssl("req", "-x509", "-days", "3650", *_new_key(directory / "ca.key", "authority", config), "-out", str(ca))

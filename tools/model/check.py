@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.model.runs import Run
+from tools.model.runs import PROPERTIES, Run
 
 HERE: Final = Path(__file__).parent
 MEMORY_MIB: Final = {False: 1900, True: 7800}
@@ -50,7 +50,6 @@ def missing_tools() -> str:
 
 
 def check(run: Run) -> Result:
-    """Run once, in a directory of its own."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shmaccum-model-") as directory:
 
@@ -61,7 +60,7 @@ def check(run: Run) -> Result:
                 raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
             return done.stdout + done.stderr
 
-        defines = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in run.defines.items()]
+        defines = [f"-D{name}" if value is True else f"-D{name}={value}" for name, value in run.defines.items()]
         call("spin", "-a", *defines, str(HERE / run.model))
         how = (*(_PROGRESS if run.progress else _SAFETY), f"-DMEMLIM={MEMORY_MIB[run.long]}")
         call("gcc", "-O2" if run.long else "-O0", "-w", *how, "-o", "pan", "pan.c")
@@ -83,12 +82,12 @@ def verdict(run: Run, result: Result) -> str:
     """Return what is wrong with a result; empty if it is as expected."""
     if result.failure:
         return f"did not come to its end:\n{result.failure}"
-    if run.violates is None:
+    if not run.violates:
         return result.violation
     if not result.violation:
-        return f"was not found; it must violate {run.violates.name}"
-    if not result.violation.startswith(run.violates):
-        return f"was found by another property than {run.violates.name}: {result.violation}"
+        return f"was not found; it must violate {run.violates}"
+    if not result.violation.startswith(PROPERTIES[run.violates]):
+        return f"was found by another property than {run.violates}: {result.violation}"
     return ""
 
 
@@ -99,12 +98,11 @@ def check_all(runs: Sequence[Run], jobs: int) -> bool:
 
 
 def report(results: Iterable[tuple[Run, Result]]) -> bool:
-    """Print the results of runs, and return whether all are as expected."""
     good = True
     for run, result in results:
         wrong = verdict(run, result)
         good = good and not wrong
-        found = f"found: {run.violates.name.lower().replace('_', ' ')}" if run.violates is not None else "holds"
+        found = f"found: {run.violates.lower().replace('_', ' ')}" if run.violates else "holds"
         print(
             f"{run.name:<58} {result.states:>12,} states {result.memory_mib:>6,} MiB {result.seconds:>6.1f} s  "
             f"{'WRONG: ' + wrong if wrong else found}",

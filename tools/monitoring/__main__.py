@@ -31,10 +31,10 @@ def check(played: Scene) -> list[str]:
     Raises:
         ValueError: a query has no data, a rule failed, or an expected alert did not fire.
     """
-    for panel in panels():
-        for expr in panel.queries.values():
+    for title, queries in panels():
+        for expr in queries:
             if not played.prometheus.series(filled(expr, _INTERVAL), played.begin, played.end):
-                raise ValueError(f"the query of panel {panel.title!r} returns no data: {expr}")
+                raise ValueError(f"the query of panel {title!r} returns no data: {expr}")
     loaded = [rule for group in played.prometheus.get("rules")["groups"] for rule in group["rules"]]
     wrong = [(rule["name"], rule.get("lastError")) for rule in loaded if rule["health"] != "ok"]
     if wrong or len(loaded) != len(alerts()):
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with urllib.request.urlopen(played.exporter, timeout=30) as answer:
                 promtool("check", "metrics", given=answer.read())
             fired = check(played)
-    queries = sum(len(panel.queries) for panel in panels())
+    queries = sum(len(queries) for _, queries in panels())
     print(
         f"{queries} queries of {len(panels())} panels returned data; {len(alerts())} rules, fired: {', '.join(fired)}"
     )

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any, Final
 
 from tools.kafka.jars import HOME
@@ -23,15 +24,7 @@ from tools.kafka.ports import free_port
 PACKAGE: Final = "prometheus"
 PROGRAMS: Final = HOME / "prometheus"
 _START_S: Final = 30.0
-_CONFIG: Final = """\
-global:
-  scrape_interval: 1s
-  evaluation_interval: 1s
-rule_files: [{rules}]
-scrape_configs:
-  - job_name: shmaccum
-    static_configs: [{{targets: ["{target}"]}}]
-"""
+_CONFIG: Final = Path(__file__).with_name("prometheus.yml")
 
 
 class PrometheusMissingError(Exception):
@@ -39,11 +32,6 @@ class PrometheusMissingError(Exception):
 
 
 def ensure_prometheus() -> None:
-    """Fetch Prometheus if it is missing.
-
-    Raises:
-        PrometheusMissingError: apt-get cannot get it.
-    """
     if PROGRAMS.exists():
         return
     HOME.mkdir(exist_ok=True)
@@ -70,11 +58,7 @@ def _run(command: Sequence[str], directory: str) -> None:
 
 
 def promtool(*arguments: str, given: bytes = b"") -> None:
-    """Run promtool.
-
-    Raises:
-        ValueError: it found something wrong; with its messages.
-    """
+    """Run promtool; raise ValueError with its messages if it finds something wrong."""
     done = subprocess.run([PROGRAMS / "promtool", *arguments], input=given, capture_output=True, check=False)
     if done.returncode:
         raise ValueError(f"promtool {' '.join(arguments)}: {(done.stdout + done.stderr).decode()}")
@@ -82,17 +66,11 @@ def promtool(*arguments: str, given: bytes = b"") -> None:
 
 @contextmanager
 def running(directory: Path, target: str, rules: Path) -> Iterator[Prometheus]:
-    """Run a Prometheus with one target until the block ends.
-
-    Args:
-        directory: for its data and its log.
-        target: ``HOST:PORT`` of an exporter; scraped every second.
-        rules: the file of alert rules.
-    """
+    """Run a Prometheus that scrapes an exporter at ``HOST:PORT`` every second, until the block ends."""
     prometheus = Prometheus(free_port())
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "prometheus.yml"
-    config.write_text(_CONFIG.format(rules=json.dumps(str(rules)), target=target))
+    config.write_text(Template(_CONFIG.read_text()).substitute(rules=json.dumps(str(rules)), target=target))
     command: list[str | Path] = [PROGRAMS / "prometheus", f"--config.file={config}"]
     command += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{prometheus.port}"]
     with open(directory / "log", "wb") as log:
@@ -116,7 +94,6 @@ class Prometheus:
     port: int
 
     def is_ready(self) -> bool:
-        """Return whether it serves requests."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5):
                 return True
@@ -124,11 +101,6 @@ class Prometheus:
             return False
 
     def get(self, path: str, **parameters: object) -> Any:
-        """Return the data of an answer of the API.
-
-        Raises:
-            HTTPError: the query is wrong.
-        """
         query = urllib.parse.urlencode({name: str(value) for name, value in parameters.items()})
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=30) as response:
             return json.load(response)["data"]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import tools.sink
 from tools.sink.server import Sink
+from tools.support.arguments import command_line
 
 
 def main() -> None:
     """Print the address, and serve until standard input ends."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.sink",
-        description=tools.sink.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("sink", tools.sink.__doc__)
     parser.add_argument("--partitions", type=int, default=4, help="of every topic [%(default)s]")
     sink = Sink(parser.parse_args().partitions)
     print(sink.servers, flush=True)

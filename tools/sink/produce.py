@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import Final
 
-VERSIONS: Final = (3, 12)
+VERSIONS: Final = (7, 12)
 
 _FIRST_FLEXIBLE: Final = 9
 _AHEAD: Final = 2048
@@ -30,33 +30,23 @@ COUNTS: Final = ("open", "producing", "requests", "batches", "records", "bytes")
 and bytes."""
 OPEN, PRODUCING, REQUESTS, BATCHES, RECORDS, BYTES = range(len(COUNTS))
 
-_ROWS: Final = 1024
+_ROWS: Final = 1 << 16
+"""Connections that a sink can serve; only the memory of those that there were is used."""
 
 
 class Counters:
     """The counts of all connections, in memory that all processes share: a row each, which one writes."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _ROWS * len(COUNTS) * 8)
-        self._words = memoryview(self._memory).cast("Q")
-        self._of_former = [0] * len(COUNTS)
-        self._used = 0
+        self._words = memoryview(mmap.mmap(-1, _ROWS * len(COUNTS) * 8)).cast("Q")
+        self._end = 0
 
     def new_row(self) -> memoryview:
-        """Return the row of a new connection: the oldest one's, once all rows are used."""
-        start = self._used % _ROWS * len(COUNTS)
-        self._used += 1
-        row = self._words[start : start + len(COUNTS)]
-        for place, count in enumerate(row):
-            self._of_former[place] += count
-            row[place] = 0
-        return row
+        start, self._end = self._end, self._end + len(COUNTS)
+        return self._words[start : self._end]
 
     def totals(self) -> dict[str, int]:
-        """Return the sums over all connections that there have been."""
-        return {
-            name: self._of_former[place] + sum(self._words[place :: len(COUNTS)]) for place, name in enumerate(COUNTS)
-        }
+        return {name: sum(self._words[place : self._end : len(COUNTS)]) for place, name in enumerate(COUNTS)}
 
 
 class Stream:
@@ -70,11 +60,7 @@ class Stream:
         self._scratch = bytearray(_DROPPED_AT_ONCE)
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            EOFError: the client has gone.
-        """
+        """Return the next bytes, or raise EOFError if the client has gone."""
         if size > self._end - self._start:
             self._read_ahead(size)
         self._start += size
@@ -86,7 +72,6 @@ class Stream:
         return number
 
     def varint(self) -> int:
-        """Return an unsigned number of variable size."""
         number = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -96,11 +81,7 @@ class Stream:
             shift += 7
 
     def drop(self, size: int) -> None:
-        """Let bytes go by.
-
-        Raises:
-            EOFError: the client has gone.
-        """
+        """Let bytes go by, or raise EOFError if the client has gone."""
         at_hand = min(size, self._end - self._start)
         self._start += at_hand
         size -= at_hand
@@ -135,7 +116,6 @@ def acknowledge(stream: Stream, version: int, correlation_id: int, counts: memor
     else:
         stream.drop(max(0, stream.number(_INT16)))
     stream.take(_ACKS_AND_TIMEOUT.size)
-    stored_size = _STORED.size if version >= 5 else _STORED.size - 8
     rest = _rest_of_partition(version)
     end = b"\0" if flexible else b""
 
@@ -160,7 +140,7 @@ def acknowledge(stream: Stream, version: int, correlation_id: int, counts: memor
             stream.drop(size - _BATCH_HEAD + len(end))
             batches += 1
             sent += size
-            answer += _STORED.pack(number, 0, 0, -1, 0)[:stored_size] + rest
+            answer += _STORED.pack(number, 0, 0, -1, 0) + rest
         stream.drop(len(end))
         answer += end
     stream.drop(len(end))

@@ -11,19 +11,8 @@ from typing import IO, Any, Final
 
 from tools.sink.produce import OPEN, Counters, Stream, acknowledge
 from tools.sink.produce import VERSIONS as PRODUCE_VERSIONS
-from tools.support.messages import (
-    API_VERSIONS,
-    FETCH,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    METADATA,
-    PRODUCE,
-    api_versions,
-    decoded,
-    encoded,
-    metadata,
-    response,
-)
+from tools.support import messages
+from tools.support.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, api_versions
 from tools.support.processes import die_with_parent
 
 _HEAD: Final = struct.Struct(">ihhi")
@@ -37,21 +26,15 @@ VERSIONS: Final = {
     API_VERSIONS: (0, 3),
     INIT_PRODUCER_ID: (0, 1),
     # Consumers' requests are not answered, but librdkafka tells by them which formats of records a broker takes.
-    FETCH: (0, 11),
-    FIND_COORDINATOR: (0, 2),
+    messages.FETCH: (0, 11),
+    messages.FIND_COORDINATOR: (0, 2),
 }
 _UNSUPPORTED_VERSION: Final = 35
 _UNKNOWN_TOPIC: Final = 3
 
 
 class Answers:
-    """Answers whatever is not Produce.
-
-    Args:
-        port: of the broker, on loopback.
-        partitions: topic -> how many it has.
-        otherwise: how many all other topics have; 0 means that there are none.
-    """
+    """Answers whatever is not Produce, for a `Sink`."""
 
     def __init__(self, port: int, partitions: Mapping[str, int], otherwise: int) -> None:
         self._port = port
@@ -60,27 +43,24 @@ class Answers:
         self._known: dict[int, Callable[[bytes], Any]] = {
             API_VERSIONS: lambda frame: api_versions(VERSIONS),
             METADATA: self._metadata,
-            INIT_PRODUCER_ID: lambda frame: response(
+            INIT_PRODUCER_ID: lambda frame: messages.response(
                 INIT_PRODUCER_ID, producer_id=int.from_bytes(os.urandom(4)), producer_epoch=0
             ),
         }
 
     def answer(self, api_key: int, version: int, correlation_id: int, frame: bytes) -> bytes:
-        """Return the answer to a request, size in front.
-
-        Raises:
-            EOFError: it is of a kind that is not answered.
-        """
+        """Return the answer to a request, size in front; raise EOFError for one of a kind that is not answered."""
         if api_key not in self._known:
             raise EOFError(f"a request of kind {api_key} is not answered")
         if api_key == API_VERSIONS and version > VERSIONS[API_VERSIONS][1]:
-            return encoded(api_versions(VERSIONS, error_code=_UNSUPPORTED_VERSION), 0, correlation_id)
-        return encoded(self._known[api_key](frame), version, correlation_id)
+            return messages.encoded(api_versions(VERSIONS, error_code=_UNSUPPORTED_VERSION), 0, correlation_id)
+        return messages.encoded(self._known[api_key](frame), version, correlation_id)
 
     def _metadata(self, frame: bytes) -> Any:
-        asked = decoded(frame).topics
+        asked = messages.decoded(frame).topics
         names = list(self._partitions) if asked is None else [topic.name for topic in asked]
-        answer = metadata([(1, self._port)], [(name, self._partitions.get(name, self._otherwise)) for name in names])
+        topics = [(name, self._partitions.get(name, self._otherwise)) for name in names]
+        answer = messages.metadata([(1, self._port)], topics)
         for topic in answer.topics:
             topic.error_code = 0 if topic.partitions else _UNKNOWN_TOPIC
         return answer
@@ -142,7 +122,6 @@ class Sink:
 
 
 def serve(connection: socket.socket, counts: memoryview, answers: Answers) -> None:
-    """Serve a connection until it ends."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream = Stream(connection)
     counts[OPEN] = 1

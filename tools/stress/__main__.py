@@ -8,16 +8,14 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from types import FrameType
 
 from tools.stress.options import Options, parse
 from tools.stress.run import Run, as_json, as_text, target
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if "--exactly-once" in given:  # a run of another kind, with options of its own
             from tools.stress import exactly_once
@@ -52,10 +50,6 @@ def _run(options: Options) -> int:
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(options, outcome), indent=2) + "\n")
     return 1 if outcome.problems else 0
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

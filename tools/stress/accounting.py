@@ -50,7 +50,6 @@ class Route(NamedTuple):
 
 
 def topic_of(writer: int, topics: Sequence[str] = TOPICS) -> str:
-    """Return which of the topics a writer appends to."""
     return topics[writer % len(topics)]
 
 
@@ -120,7 +119,6 @@ def failure_of(error: ShmaccumError) -> int:
 
 
 def error_of(outcome: int) -> type[KafkaError]:
-    """Return the error of a failed record."""
     code = outcome % (1 << _CODE_BITS)
     return error_for_code(code if code < 1 << (_CODE_BITS - 1) else code - (1 << _CODE_BITS))
 
@@ -167,7 +165,6 @@ class Account:
         self._words[_OUTCOMES + first : _OUTCOMES + first + len(outcomes)] = memoryview(outcomes.tobytes()).cast("Q")
 
     def fail_all(self, first: int, count: int, error: ShmaccumError) -> None:
-        """Store that the rows of a batch failed."""
         for number in range(first, first + count):
             self._words[_OUTCOMES + number] = failure_of(error)
 
@@ -187,7 +184,6 @@ class Account:
 
     @property
     def closed(self) -> bool:
-        """Whether the producer has closed."""
         return self._words[_CLOSED] != 0
 
     def outcomes(self) -> npt.NDArray[np.uint64]:
@@ -197,7 +193,6 @@ class Account:
 
 
 def all_accounts(directory: Path) -> list[Account]:
-    """Open all the accounts of a directory, by writer."""
     return [Account(directory, writer) for writer in sorted(int(file.stem) for file in directory.glob("*.account"))]
 
 
@@ -236,7 +231,6 @@ class Verdict:
     in_doubt_found: int = 0
 
     def add(self, kind: str, what: str) -> None:
-        """Count one more case."""
         self.counts[kind] += 1
         if self.counts[kind] <= EXAMPLES:
             self.examples.append(f"{kind}: {what}")

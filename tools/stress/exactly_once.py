@@ -34,6 +34,7 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -46,18 +47,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tools.kafka import KafkaCluster, ensure_kafka
 from tools.stress.lots import Death
+from tools.support.arguments import add_numbers, command_line, set_numbers
 from tools.support.slabcheck import sender_pid
 
 if TYPE_CHECKING:
     from shmaccum.spark.exactly_once import ExactlyOnce
 
-_WITH_SPARK: Final = {"kill_driver": 0.1, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
-_DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
-    None: {"kill_driver": 0.4, "kill_sender": 0.05, "stop_worker": 0.03, "workers": 3},
-    "local": _WITH_SPARK,
-    "local-cluster": _WITH_SPARK | {"kill_executor": 0.03},
-}
-"""Options that differ between the kinds of runs, or that not every kind has."""
+with Path(__file__).with_name("exactly_once.toml").open("rb") as _file:
+    _NUMBERS: Final = tomllib.load(_file)
 _EPILOG: Final = """\
 With --spark, a real Structured Streaming query writes them, in a driver of its own, which starts again on its
 checkpoint after each death (tools/stress/once_spark.py). Spark speculates only with local-cluster.
@@ -70,41 +67,18 @@ examples:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options; exit with a message if they are wrong."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.stress --exactly-once",
-        description="Kill drivers, tasks and senders of a write that is exactly once, and count what is visible.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def add(name: str, metavar: str, kind: type, default: object, what: str) -> None:
-        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
-
+    about = "Kill drivers, tasks and senders of a write that is exactly once, and count what is visible."
+    parser = command_line("stress --exactly-once", about, _EPILOG)
     parser.add_argument("--spark", choices=("local", "local-cluster"), help="real Spark, with this master")
-    add("--runs", "N", int, 200, "micro-batches [%(default)s]")
-    add("--tasks", "N", int, 4, "tasks of each [%(default)s]")
-    add("--workers", "N", int, None, "without Spark: processes that write tasks [3]")
-    add("--kill-driver", "P", float, None, "probability, of each plan and commit [0.4; Spark: 0.1]")
-    add("--kill-worker", "P", float, 0.1, "probability, of each task [%(default)s]")
-    add("--stop-worker", "P", float, None, "without Spark: probability, of each task [0.03]")
-    add("--kill-sender", "P", float, None, "probability, of each look at the tasks [0.05; Spark: task 0.08]")
-    add("--kill-executor", "P", float, None, "with local-cluster: probability, of each task [0.03]")
-    add("--fail-task", "P", float, None, "with Spark: probability, that a task's own code fails [0.1]")
-    add("--slow-task", "P", float, None, "with Spark: probability, that a task waits, half done [0.1]")
+    add_numbers(parser, _NUMBERS)
     version = "the brokers' [%(default)s]"
     parser.add_argument("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help=version)
-    add("--seed", "X", int, secrets.randbelow(1 << 32), "[a new one, which the report shows]")
-    add("--json", "FILE", Path, None, "write the report to FILE")
+    seed = "[a new one, which the report shows]"
+    parser.add_argument("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help=seed)
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the report to FILE")
     options = parser.parse_args(arguments)
-    mine = _DEFAULTS[options.spark]
-    for name in sorted({name for names in _DEFAULTS.values() for name in names}):
-        if getattr(options, name) is None:
-            setattr(options, name, mine.get(name))
-        elif name not in mine:
-            kinds = [kind for kind in _DEFAULTS if name in _DEFAULTS[kind]]
-            shown = " and ".join(f"--spark {kind}" if kind else "runs without --spark" for kind in kinds)
-            parser.error(f"--{name.replace('_', '-')} is for {shown} only")
+    kind = f"--spark {options.spark}" if options.spark else "runs without --spark"
+    set_numbers(parser, options, _NUMBERS, kind)
     return options
 
 
@@ -228,7 +202,6 @@ class Job:
         return self._exactly_once().plan()
 
     def commit(self, batch: int, results: Sequence[Any]) -> None:
-        """Do what Spark's committing process does."""
         self._exactly_once().commit(batch, results)
 
     def write(self, plan: Any, batch: int, task: int) -> Any:
@@ -268,12 +241,10 @@ class Worker:
         """Whether its task was given to another one."""
 
     def go_on(self) -> None:
-        """Let it go on."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -293,7 +264,6 @@ class Run:
         self.errors: Counter[str] = Counter()
 
     def all(self) -> None:
-        """Do all micro-batches."""
         try:
             for batch in range(self._options.runs):
                 self._batch(batch)
@@ -304,7 +274,6 @@ class Run:
                 worker.end()
 
     def _batch(self, batch: int) -> None:
-        """Do a micro-batch, with as many attempts as it takes."""
         for _ in range(_ATTEMPTS):
             plan = self._driver("plan", self._job.plan, _LINES_OF_A_PLAN)
             if plan is None:
@@ -340,7 +309,6 @@ class Run:
 
     def _tasks(self, plan: Any, batch: int) -> list[Any]:
         """Write all tasks; return their results."""
-        waiting = list(range(self._options.tasks))
         results: dict[int, Any] = {}
         deadline = time.monotonic() + _TASK_S
         while len(results) < self._options.tasks:
@@ -352,7 +320,7 @@ class Run:
                     time.sleep(0.5)
                 missing = sorted(set(range(self._options.tasks)) - results.keys())
                 raise RuntimeError(f"micro-batch {batch}: tasks {missing} are not written: {dict(self.errors)}")
-            self._give_out(plan, batch, waiting)
+            self._give_out(plan, batch, results)
             if self._by_lot(self._options.kill_sender) and (sender := sender_pid(self._name)):
                 with suppress(ProcessLookupError):
                     os.kill(sender, signal.SIGKILL)
@@ -360,26 +328,24 @@ class Run:
             busy = [worker for worker in self._workers if worker.task is not None]
             for pipe in wait([worker.pipe for worker in busy], 0.2):
                 worker = next(each for each in busy if each.pipe is pipe)
-                self._hear(worker, results, waiting, plan, batch)
-            self._take_from_stopped(waiting, results)
+                self._hear(worker, results, plan, batch)
         for worker in self._workers:
             if worker.task is not None:
                 worker.is_zombie = True
         return [results[task] for task in sorted(results)]
 
-    def _give_out(self, plan: Any, batch: int, waiting: list[int]) -> None:
-        """Give tasks to idle workers; some to two."""
+    def _give_out(self, plan: Any, batch: int, results: Mapping[int, Any]) -> None:
+        """Give tasks that no one is at to idle workers; some to two. A stopped worker's task is given to another."""
+        at_work = [worker for worker in self._workers if not worker.is_zombie]
+        self._workers += [Worker(self._job) for _ in range(self._options.workers - len(at_work))]
         idle = [worker for worker in self._workers if worker.task is None]
-        while len(self._workers) - sum(worker.is_zombie for worker in self._workers) < self._options.workers:
-            worker = Worker(self._job)
-            self._workers.append(worker)
-            idle.append(worker)
-        while waiting and idle:
-            task = waiting.pop(0)
-            self._give(idle.pop(), plan, batch, task)
-            if idle and self._by_lot(0.1):
-                self.counts["tasks given to two workers"] += 1
+        held = {worker.task for worker in at_work}
+        for task in range(self._options.tasks):
+            if idle and task not in results and task not in held:
                 self._give(idle.pop(), plan, batch, task)
+                if idle and self._by_lot(0.1):
+                    self.counts["tasks given to two workers"] += 1
+                    self._give(idle.pop(), plan, batch, task)
 
     def _give(self, worker: Worker, plan: Any, batch: int, task: int) -> None:
         dies = self._by_lot(self._options.kill_worker)
@@ -391,35 +357,21 @@ class Run:
             worker.is_zombie = True
             self.counts["workers stopped in a task"] += 1
 
-    def _take_from_stopped(self, waiting: list[int], results: Mapping[int, Any]) -> None:
-        """Give the task of a stopped worker to another one, when all others are done."""
-        at_work = [worker for worker in self._workers if worker.task is not None and not worker.is_zombie]
-        held = {worker.task for worker in at_work} | results.keys() | set(waiting)
-        if not at_work and not waiting:
-            waiting += [task for task in range(self._options.tasks) if task not in held]
-
-    def _hear(self, worker: Worker, results: dict[int, Any], waiting: list[int], plan: Any, batch: int) -> None:
-        task = worker.task
+    def _hear(self, worker: Worker, results: dict[int, Any], plan: Any, batch: int) -> None:
         try:
-            kind, of_batch, of_task, value = worker.pipe.recv()
+            kind, of_batch, task, value = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
             self._workers.remove(worker)
             worker.end()
             self.counts["workers killed"] += 1
-            if not worker.is_zombie and task is not None and task not in results:
-                waiting.append(task)
             return
-        is_current = of_batch == batch and of_task == task  # Spark ignores what comes from an earlier attempt, too
-        if kind == "done" and is_current and value.plan == plan.plan and task not in results:
-            results[of_task] = value
-        elif kind == "failed":
+        if kind == "failed":
             self.errors[f"task: {value}"] += 1
-            is_at_it = any(each is not worker and each.task == task and not each.is_zombie for each in self._workers)
-            if of_batch == batch and task not in results and not is_at_it:
-                waiting.append(of_task)
             if value.startswith("LockTimeoutError"):  # it says what to do: continue who was stopped in an attach
                 for stopped in self._workers:
                     stopped.go_on()
+        elif of_batch == batch and value.plan == plan.plan:  # Spark ignores what comes from an earlier attempt, too
+            results.setdefault(task, value)
         worker.go_on()  # it can have been stopped after it had sent this
         worker.task, worker.is_zombie = None, False
 
@@ -471,7 +423,6 @@ def _shown(error: Exception) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status."""
     options = parse(arguments)
     if options.spark is not None:
         from tools.stress import once_spark

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from tools.support.proc import read
 from tools.support.processes import parent_of
 
 _TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
@@ -27,7 +28,6 @@ _TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
 
 
 def die() -> None:
-    """Kill this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -91,12 +91,10 @@ class Lots:
         return Death(0)
 
     def note(self, what: str) -> None:
-        """Count something in the report."""
         with open(Path(self.directory, "notes"), "ab", buffering=0) as file:
             file.write(what.replace("\n", " ").encode() + b"\n")  # in one piece: a process can die right after it
 
     def notes(self) -> Counter[str]:
-        """Return what was noted, and how often."""
         file = Path(self.directory, "notes")
         return Counter(file.read_text().splitlines() if file.exists() else ())
 
@@ -104,7 +102,7 @@ class Lots:
 def die_with_jvm() -> None:
     """Kill the JVM that started this process, an executor or the driver, and then this process."""
     pid = os.getppid()
-    while pid > 1 and Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+    while pid > 1 and read(pid, "comm").strip() != b"java":
         pid = parent_of(pid)
     if pid > 1:
         os.kill(pid, signal.SIGKILL)

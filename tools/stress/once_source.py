@@ -49,7 +49,6 @@ class DyingTask(WriteTask):
     lots: Lots | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-        """Write the rows of one task (`WriteTask.write`)."""
         assert self.lots is not None
         lots, lot = self.lots, self.lots.draw("task")
         deaths = [

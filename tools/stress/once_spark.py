@@ -34,11 +34,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from shmaccum.shm.lifecycle import unlink
-from tools.spark_jvm import VARIABLE, jvm_options
+from tools.spark_jvm import VARIABLE, jvm_options, start_session
 from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, report, write_options
 from tools.stress.lots import Lots
 from tools.stress.once_source import LOTS, ROWS, ROWS_AT_ONCE, DyingDataSource, Rows
 from tools.stress.run import TICK_S, come_to_rest
+from tools.support.proc import command_of
 from tools.support.processes import Children, descendants
 from tools.support.slabcheck import sender_pid
 
@@ -49,23 +50,9 @@ _TASK_FAILURES: Final = 4
 """Of one task, before the query fails: Spark's default."""
 _RESTARTS: Final = 20
 """Most failures of the query in one driver."""
-_JAVA: Final = """\
-#!/bin/bash
-# Spark never speculates on the host of the first attempt, so each executor has an address of its own.
-id=0 last=
-for each in "$@"; do
-    [ "$last" = --executor-id ] && id=$each
-    last=$each
-done
-arguments=()
-last=
-for each in "$@"; do
-    [ "$last" = --hostname ] && each=127.0.1.$((id % 250 + 1))
-    arguments+=("$each")
-    last=$each
-done
-exec {java} "${{arguments[@]}}"
-"""
+_SETTINGS: Final = Path(__file__).with_name("spark-defaults.conf")
+_JAVA: Final = Path(__file__).with_name("java.sh")
+"""What executors run as Java."""
 _PROGRESS_S: Final = 600.0
 """How long a micro-batch may take, with all its repetitions, before this is an error of the run."""
 _END_S: Final = 90.0
@@ -93,7 +80,6 @@ class SparkRun:
         self.wrong: list[str] = []
 
     def all(self) -> None:
-        """Do all micro-batches."""
         options, children = self._options, self.children
         (self._directory / "files").mkdir()
         for file in range(options.runs * options.tasks):
@@ -174,14 +160,6 @@ class SparkRun:
         return [pid for pid in descendants(os.getpid()) if pid not in brokers]
 
 
-def command_of(pid: int) -> str:
-    """Return a process's command line, empty if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def _numbers(log: Path) -> int:
     """Return how many batches a log of the checkpoint has."""
     names = os.listdir(log) if log.exists() else []
@@ -233,7 +211,7 @@ def _session(master: str, directory: Path) -> Any:
         for path in Path(pyspark.__file__).parent.iterdir():
             (home / path.name).symlink_to(path)
         java.parent.mkdir(parents=True)
-        java.write_text(_JAVA.format(java=shutil.which("java")))
+        java.write_text(_JAVA.read_text().replace("{java}", shutil.which("java") or "java"))
         java.chmod(0o755)
         (directory / "events").mkdir()
     if master != "local":  # else the JVM starts faster: its class archive is for Spark's own home
@@ -242,40 +220,15 @@ def _session(master: str, directory: Path) -> Any:
         "local": f"local[{_CORES},{_TASK_FAILURES}]",
         "local-cluster": f"local-cluster[{_EXECUTORS},{_CORES},1024]",
     }
-    settings = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(directory / "scratch"),
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    lines = (line for line in _SETTINGS.read_text().splitlines() if not line.startswith("#"))
+    settings = dict(line.split(maxsplit=1) for line in lines) | {
         "spark.executorEnv.JAVA_HOME": str(java.parents[1]),
-        "spark.deploy.maxExecutorRetries": "-1",
         "spark.task.maxFailures": str(_TASK_FAILURES),
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.minTaskRuntime": "100ms",
-        "spark.speculation.efficiency.enabled": "false",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": (directory / "events").as_uri(),
         "spark.sql.files.maxPartitionBytes": str(len(value_of(0, 0) + b"\n") * ROWS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
-        "spark.sql.pandas.udf.buffer.size": "256",  # so that rows reach the writer one batch after the other
     }
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(masters[master]).appName("shmaccum stress")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark: Any = builder.getOrCreate()
+    spark = start_session(masters[master], directory, settings)
     spark.sparkContext.setLogLevel("OFF")  # failing tasks are expected
     spark.dataSource.register(DyingDataSource)
     return spark
@@ -291,7 +244,6 @@ def _shown(error: Exception) -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Do a run; return the exit status."""
     name = f"stress-once-{os.getpid()}"
     with broker(options.transaction_version) as (cluster, directory):
         began = time.monotonic()

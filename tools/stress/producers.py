@@ -65,7 +65,6 @@ class Writer:
                     time.sleep(min(ahead, 1.0))
 
     def append_once(self) -> None:
-        """Append with one call."""
         by_columns = self._chance.random() < self._load.options.columns
         first, count = self.account.begun, self._chance.randint(1, MOST_ROWS) if by_columns else 1
         routes = [
@@ -157,11 +156,9 @@ class Member:
 
     @property
     def appended(self) -> int:
-        """Number of records it has appended."""
         return sum(account.appended for account in self.accounts)
 
     def open_accounts(self, directory: Path) -> None:
-        """Open the accounts that exist by now."""
         with suppress(FileNotFoundError):
             for writer in self.writers[len(self.accounts) :]:
                 self.accounts.append(Account(directory, writer))
@@ -179,7 +176,6 @@ class Fleet:
         self._appended_before = 0
 
     def start(self, place: int) -> None:
-        """Start a producer in an empty place."""
         writers = range(self._next_writer, self._next_writer + self._load.options.threads)
         self._next_writer = writers.stop
         pid = self._children.fork(

@@ -44,14 +44,7 @@ class Deed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One action.
-
-    Attributes:
-        at_s: seconds since the beginning.
-        victim: number of a producer's place, or `SENDER`.
-        deed: kill, terminate, or stop.
-        duration_s: of a stop, until it is continued.
-    """
+    """One action, on a producer's place or on `SENDER`; a stop lasts for some time."""
 
     at_s: float
     victim: int
@@ -60,12 +53,9 @@ class Event:
 
 
 def make_plan(options: Options, spared: int = 0) -> list[Event]:
-    """Return the events in order of time: of each kind as many as its rate requires, at random times.
+    """Return the events in order of time: of each kind as many as its rate requires, at times that the seed decides.
 
-    Args:
-        options: equal ones, with an equal seed, make equal plans. Producers and the sender are stopped, and asked to
-            end, equally often.
-        spared: number of first producers that are stopped, but never killed.
+    Producers and the sender are stopped, and asked to end, equally often. The first ``spared`` ones are not killed.
     """
     chance, producers = random.Random(options.seed), options.producers
     events = []
@@ -121,17 +111,7 @@ def target(options: Options, directory: Path) -> Iterator[tuple[dict[str, object
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of a run.
-
-    Attributes:
-        problems: violations; empty if there are none.
-        verdict: on the records.
-        counts: processes started, killed and stopped, and the like.
-        slab: its counts; None if it could not be read.
-        longest_stall_s: longest time in which no producer appended anything.
-        seconds: of the load.
-        soak: samples of a soak.
-    """
+    """The outcome of a run, which holds if there are no problems; no figures of a slab that could not be read."""
 
     problems: list[str] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
@@ -143,14 +123,7 @@ class Outcome:
 
 
 class Run:
-    """A run by the options.
-
-    Args:
-        options: the command line's.
-        directory: an empty one, for its files.
-        to: settings of producers for the target.
-        log_dir: directory of the partitions' segment files.
-    """
+    """A run in an empty directory, given settings of producers for the target, and where its segments are."""
 
     def __init__(self, options: Options, directory: Path, to: Mapping[str, object], log_dir: Path) -> None:
         self.options, self.directory, self.name = options, directory, f"stress-{os.getpid()}"
@@ -235,7 +208,6 @@ class Run:
         fleet.finish(DELIVERY_PATIENCE_S)
 
     def judge(self, records: Iterator[Stored]) -> Verdict:
-        """Compare the log with the accounts."""
         accounts = all_accounts(self.accounts)
         verdict = judge(accounts, records, self.options.partitions)
         for account in accounts:
@@ -374,7 +346,6 @@ def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[st
 
 
 def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
-    """Return the report as JSON can hold it."""
     return {
         "held": not outcome.problems,
         "problems": outcome.problems,
@@ -389,7 +360,6 @@ def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
 
 
 def as_text(options: Options, outcome: Outcome) -> str:
-    """Return the report for people."""
     of, slab = outcome.verdict, outcome.slab
     rate = of.appended / outcome.seconds if outcome.seconds else 0.0
     rows: dict[str, object] = {

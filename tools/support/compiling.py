@@ -42,7 +42,6 @@ def compile_extension(code: Path, name: str, *options: str) -> ModuleType:
 
 
 def import_extension(module: Path, name: str) -> ModuleType:
-    """Import a compiled module by a name."""
     spec = importlib.util.spec_from_file_location(name, module)
     assert spec is not None
     assert spec.loader is not None

@@ -19,7 +19,6 @@ from tools.support.accumulators import Accumulators
 
 
 def now_ms() -> int:
-    """Return the time of the monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -32,7 +31,6 @@ class OwnSlab:
         self.accumulator: Final = Accumulators(self.slab, self.config)
 
     def close(self) -> None:
-        """Abort what is left, and detach."""
         self.accumulator.sender.recover()
         self.accumulator.sender.abort_incomplete_batches(KafkaError)
         self.slab.reap_dead()

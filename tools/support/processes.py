@@ -22,6 +22,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tools.support.proc import pids, read
+
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -62,7 +64,7 @@ def parent_of(pid: int) -> int:
 def descendants(pid: int) -> list[int]:
     """Return the pids of the living processes below a process, parents first."""
     below: dict[int, list[int]] = {}
-    for each in map(int, filter(str.isdigit, os.listdir("/proc"))):
+    for each in pids():
         state, parent = _state_and_parent(each)
         if state not in "ZX":
             below.setdefault(parent, []).append(each)
@@ -73,17 +75,13 @@ def descendants(pid: int) -> list[int]:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return "X", 0
-    state, parent = stat.rpartition(")")[2].split()[:2]
-    return state, int(parent)
+    fields = read(pid, "stat").rpartition(b")")[2].split() or [b"X", b"0"]
+    return fields[0].decode(), int(fields[1])
 
 
 def _children() -> set[int]:
     """Return the pids of this process's children, also of dying ones: these can still have children."""
-    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent_of(pid) == os.getpid()}
+    return {pid for pid in pids() if parent_of(pid) == os.getpid()}
 
 
 @contextmanager
@@ -174,7 +172,6 @@ class Children:
             os._exit(status)
 
     def kill(self, pid: int, what: str) -> None:
-        """Kill a process."""
         if parent_of(pid) == os.getpid():
             self._dying.add(pid)
         os.kill(pid, signal.SIGKILL)
@@ -201,7 +198,6 @@ class Children:
         self.counts[f"{what}s stopped"] += 1
 
     def continue_due(self, now_s: float) -> None:
-        """Continue the processes whose stop is over."""
         for pid in [pid for pid, until_s in self._stopped.items() if until_s <= now_s]:
             del self._stopped[pid]
             with suppress(ProcessLookupError):  # a sender that died with its namespace, which no one has waited for
@@ -214,7 +210,6 @@ class Children:
         os.kill(pid, signal.SIGABRT)
 
     def reap(self) -> list[int]:
-        """Wait for dead processes; return their pids."""
         dead: list[int] = []
         while True:
             try:
@@ -249,7 +244,6 @@ class Children:
             time.sleep(_LOOK_EVERY_S)
 
     def kill_all(self) -> None:
-        """Kill all descendants of this process."""
         while left := _children() - self.before:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)

@@ -77,7 +77,6 @@ class Server:
         self.cut()
 
     def accept(self) -> None:
-        """Accept connections (again)."""
         if self._listener is None:
             self._listener = socket.create_server(("127.0.0.1", self.port))
             self.port = self._listener.getsockname()[1]
@@ -141,21 +140,10 @@ class Answer(NamedTuple):
 
 
 class Fault:
-    """What happens to the next requests of a kind and to their answers, which are noted.
+    """What happens to the next requests of a kind, ``times`` times, and to their answers, which are noted.
 
-    Args:
-        api_key: of the requests.
-        times: to how many it happens.
-        after: bytes of a request that the broker gets before the connection is cut; None for all. A request that is not
-            longer is left alone.
-        loses: whether the broker's answer is lost.
-        cuts: whether the connection is lost with the answer.
-
-    Attributes:
-        left: to how many more requests it is to happen.
-        happened: to how many it has.
-        requests: when each came, in monotonic seconds.
-        answers: as they were forwarded, or lost.
+    With ``after``, the broker gets so many bytes of a request that is longer, and the connection is cut. Else the
+    broker's answer can be lost, and the connection with it. ``left`` is how many more requests it happens to.
     """
 
     def __init__(
@@ -169,17 +157,14 @@ class Fault:
         self._all_happened = threading.Event()
 
     def is_for(self, frame: bytes) -> bool:
-        """Return whether it happens to a request."""
         return self.left > 0 and int.from_bytes(frame[4:6]) == self.api_key and len(frame) > (self.after or 0)
 
     def note(self) -> None:
-        """Note that it has happened to a request."""
         self.happened += 1
         if self.happened == self.times:
             self._all_happened.set()
 
     def wait(self) -> None:
-        """Wait until it has happened as often as it was to."""
         assert self._all_happened.wait(PATIENCE_S), f"it has happened {self.happened} times, and not {self.times} times"
 
 

@@ -40,7 +40,6 @@ class SlabFigures:
 
 
 def figures(view: SlabView) -> SlabFigures:
-    """Read a slab's counters."""
     words, geometry = view.words, view.geometry
     # Of all entries: a counter continues when another process takes the entry.
     processes = _table(view, geometry.process(0), geometry.max_processes, Process.length)
@@ -140,5 +139,4 @@ def _pid_here(pid: int, namespace: int) -> int:
 
 
 def shared_files(name: str) -> list[Path]:
-    """Return a slab's files in /dev/shm."""
     return [Path(path) for path in names.leftovers(name) if os.path.exists(path)]

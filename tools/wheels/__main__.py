@@ -16,20 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from tools.kafka import KafkaCluster, KafkaMissingError, ensure_kafka
-from tools.wheels.building import (
-    ANY_TOPIC,
-    ROOT,
-    TARGETS,
-    Target,
-    WheelError,
-    build_plain,
-    build_sdist,
-    build_wheel,
-    check_description,
-    check_platform,
-    unpack_sdist,
-)
-from tools.wheels.environments import Trial, UntriedError, try_wheel
+from tools.wheels import building
+from tools.wheels.building import TARGETS, Target, WheelError
+from tools.wheels.environments import UntriedError, try_wheel
 
 _HEAD: Final = (
     "| wheel | size, MB | auditwheel finds it consistent with | compiled in, s | `pip install`, s | tried with |\n"
@@ -45,25 +34,20 @@ class _Wheel:
     path: Path
     platform: str
     seconds: float
-    trial: Trial | None = None
-    untried: str = ""
+    installed: str = ""
+    tried: str = "not tried"
 
     def row(self) -> str:
-        """Return its row of the table that is printed."""
-        seconds, remark = self.trial.installed if self.trial else (None, "")
-        installed = f"{seconds:.1f}" if seconds else ""
-        tried = f"CPython {self.trial.version} {self.trial.machine}" if self.trial else f"not tried: {self.untried}"
-        if remark:
-            tried += f"; {remark}"
         size = self.path.stat().st_size / 1e6
-        return f"| `{self.target}` | {size:.1f} | {self.platform} | {self.seconds:.0f} | {installed} | {tried} |"
+        built = f"| `{self.target}` | {size:.1f} | {self.platform} | {self.seconds:.0f} "
+        return f"{built}| {self.installed} | {self.tried} |"
 
 
 def main() -> int:
     about = "The sdist and the wheels of a release."
     parser = argparse.ArgumentParser(prog="python -m tools.wheels", description=about)
     parser.add_argument("--only", nargs="+", metavar="PART", help="wheels with this in their tag, as in cp312 or musl")
-    parser.add_argument("--directory", default=str(ROOT / "dist"), help="where they are put (default: dist)")
+    parser.add_argument("--directory", default=str(building.ROOT / "dist"), help="where they are put (default: dist)")
     parser.add_argument("--no-trial", dest="trial", action="store_false", help="build and check them only")
     arguments = parser.parse_args()
     chosen = [target for target in TARGETS if any(part in str(target) for part in arguments.only or [""])]
@@ -75,12 +59,12 @@ def main() -> int:
     try:
         for old in directory.glob("shmaccum-*"):
             old.unlink()
-        sdist = build_sdist(directory)
+        sdist = building.build_sdist(directory)
         print(f"{sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB", flush=True)
-        source = unpack_sdist(sdist)
-        plain = build_plain(source)
+        source = building.unpack_sdist(sdist)
+        plain = building.build_plain(source)
         built, failures = _build(chosen, source, plain, directory)
-        check_description([sdist, *(wheel.path for wheel in built)])
+        building.check_description([sdist, *(wheel.path for wheel in built)])
     except WheelError as error:
         print(error, file=sys.stderr)
         return 1
@@ -95,14 +79,13 @@ def main() -> int:
 
 
 def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path) -> tuple[list[_Wheel], list[str]]:
-    """Build and check the wheels; return them, and why others failed."""
     built, failures = [], []
     for target in targets:
         start = time.monotonic()
         try:
-            path = build_wheel(source, plain, target, directory)
+            path = building.build_wheel(source, plain, target, directory)
             seconds = time.monotonic() - start
-            built.append(_Wheel(target, path, check_platform(path, target), seconds))
+            built.append(_Wheel(target, path, building.check_platform(path, target), seconds))
             print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB in {seconds:.0f} s", flush=True)
         except WheelError as error:
             failures.append(str(error))
@@ -111,7 +94,6 @@ def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path
 
 
 def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
-    """Try the wheels; return why some failed."""
     try:
         ensure_kafka()
     except KafkaMissingError as error:
@@ -119,15 +101,15 @@ def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
     failures = []
     with (
         tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch,
-        KafkaCluster(Path(scratch), overrides=ANY_TOPIC) as cluster,
+        KafkaCluster(Path(scratch), overrides=building.ANY_TOPIC) as cluster,
     ):
         for wheel in wheels:
             try:
-                wheel.trial = try_wheel(wheel.path, wheel.target, cluster.bootstrap_servers)
+                wheel.installed, wheel.tried = try_wheel(wheel.path, wheel.target, cluster.bootstrap_servers)
             except UntriedError as error:
-                wheel.untried = str(error)
+                wheel.tried = f"not tried: {error}"
             except WheelError as error:
-                wheel.untried = "failed"
+                wheel.tried = "failed"
                 failures.append(str(error))
     return failures
 

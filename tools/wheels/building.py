@@ -22,9 +22,8 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tools.kafka.jars import missing_maven
 
@@ -42,8 +41,7 @@ class WheelError(Exception):
     """A wheel cannot be built, or is not what its tag says; the message has which one and why."""
 
 
-@dataclass(frozen=True)
-class Python:
+class Python(NamedTuple):
     """A version of CPython, as in `3.12`, and its artifact of Maven's `org.bytedeco:cpython`."""
 
     version: str
@@ -55,20 +53,17 @@ class Python:
         return f"cp{self.version.replace('.', '')}"
 
 
-@dataclass(frozen=True)
-class Platform:
+class Platform(NamedTuple):
     """A kind of machine and C library.
 
     Attributes:
         tag: of the wheel; pip compares it with the machine.
         zig: the target in Zig's words; after `gnu` stands the oldest glibc that must have all symbols.
-        abi: the end of an extension module's name, after the version of CPython.
         classifier: of the artifact that runs there; None if there is none.
     """
 
     tag: str
     zig: str
-    abi: str
     classifier: str | None
 
     @property
@@ -78,12 +73,10 @@ class Platform:
 
     @property
     def is_musl(self) -> bool:
-        """Whether its C library is musl."""
         return self.zig.endswith("musl")
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """One wheel."""
 
     python: Python
@@ -100,7 +93,7 @@ class Target:
     @property
     def suffix(self) -> str:
         """The end of its extension modules' names."""
-        return f".cpython-{self.python.tag[2:]}-{self.platform.abi}.so"
+        return f".cpython-{self.python.tag[2:]}-{self.platform.zig.partition('.')[0]}.so"
 
 
 PYTHONS: Final = (
@@ -111,9 +104,9 @@ PYTHONS: Final = (
 )
 
 PLATFORMS: Final = (
-    Platform("manylinux_2_28_x86_64", "x86_64-linux-gnu.2.28", "x86_64-linux-gnu", "linux-x86_64"),
-    Platform("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", "aarch64-linux-gnu", "linux-arm64"),
-    Platform("musllinux_1_2_x86_64", "x86_64-linux-musl", "x86_64-linux-musl", None),
+    Platform("manylinux_2_28_x86_64", "x86_64-linux-gnu.2.28", "linux-x86_64"),
+    Platform("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", "linux-arm64"),
+    Platform("musllinux_1_2_x86_64", "x86_64-linux-musl", None),
 )
 
 TARGETS: Final = tuple(Target(python, platform) for platform in PLATFORMS for python in PYTHONS)
@@ -169,7 +162,6 @@ def zig() -> list[str]:
 
 
 def build_sdist(directory: Path) -> Path:
-    """Build the sdist into a directory; return it."""
     run(
         "the sdist cannot be built",
         [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(directory)],

@@ -18,9 +18,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from tools.wheels.building import HOME, PYTHONS, Target, WheelError, cross_compiler, installation, run, zig
 from tools.wheels.send import RECORDS
@@ -33,11 +32,8 @@ class UntriedError(Exception):
     """No interpreter can run the wheel here; the message has why."""
 
 
-class Installed(NamedTuple):
-    """How long `pip install` took, None if it ran for another machine; and what was not as on a user's machine."""
-
-    seconds: float | None
-    remark: str
+Installed = tuple[str, str]
+"""Seconds that `pip install` took, empty if it ran for another machine; and what was not as on a user's machine."""
 
 
 class Environment:
@@ -79,14 +75,9 @@ class Environment:
         self.run(str(self._interpreter), "-m", "venv", str(self.directory / "venv"))
         start = time.monotonic()
         self.run(str(self.python), "-m", "pip", "install", "--quiet", str(wheel), *others)
-        return Installed(time.monotonic() - start, "")
+        return f"{time.monotonic() - start:.1f}", ""
 
     def run(self, *command: str, **variables: str) -> str:
-        """Run a command in the environment's directory; return what it wrote.
-
-        Raises:
-            WheelError: it failed.
-        """
         environment = self.variables | variables
         done = subprocess.run(
             command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=600, check=False
@@ -107,15 +98,14 @@ class Environment:
         chosen = self._chosen()
         if self._has_wheel("posix_ipc", chosen):
             self.run(*pip, *chosen, wheel, *others)
-            return Installed(None, "")
+            return "", ""
         sources = ["--no-deps", "--no-binary=:all:", "--no-cache-dir", "posix_ipc"]
         self.run(*pip, *sources, **cross_compiler(self.target))
         self.run(*pip, "--no-deps", *chosen, wheel)
         self.run(*pip, *chosen, *_DEPENDENCIES, *others)
-        return Installed(None, "PyPI has no wheel of posix_ipc for it: compiled from its sdist")
+        return "", "PyPI has no wheel of posix_ipc for it: compiled from its sdist"
 
     def _chosen(self) -> list[str]:
-        """Return pip's options for the target."""
         machine, python = self.target.platform.machine, self.target.python
         if self.target.platform.is_musl:
             platforms = [f"musllinux_1_{minor}_{machine}" for minor in (2, 1)]
@@ -190,15 +180,13 @@ def packages(machine: str, name: str, wanted: tuple[str, ...]) -> Path:
     return root
 
 
-def unpack_source(package: str, directory: Path, suite: str = SUITE) -> Path:
-    """Unpack a package's source as its authors published it, without Debian's changes; return its directory."""
+def unpack_source(package: str, directory: Path, suite: str = SUITE) -> None:
+    """Unpack a package's source, without Debian's changes, below a directory of its name."""
     apt = _private_apt("x86_64", suite)
     _apt(["apt-get", "source", "--quiet", "--download-only", "--tar-only", package], apt)
     archive = next(apt.glob(f"{package}_*.orig.tar.*"))
-    where = directory / package
     with tarfile.open(archive) as tar:
-        tar.extractall(where, filter="data")
-    return next(where.iterdir())
+        tar.extractall(directory / package, filter="data")
 
 
 def _private_apt(machine: str, suite: str = SUITE) -> Path:
@@ -231,7 +219,7 @@ def _apt(command: list[str], directory: Path) -> None:
 # --- CPython for musl -----------------------------------------------------------------------------------
 
 _MACHINE: Final = "x86_64"
-_TARGET: Final = f"{_MACHINE}-linux-musl"
+_RECIPE: Final = Path(__file__).with_name("python-musl.sh")
 
 
 def python_for_musl() -> Path:
@@ -245,66 +233,25 @@ def python_for_musl() -> Path:
     for old in (place, work):
         shutil.rmtree(old, ignore_errors=True)
     work.mkdir(parents=True)
-    zlib = unpack_source("zlib", work)
-    _make(zlib, ["./configure", "--static", f"--prefix={place}"], {"CHOST": _TARGET})
-    libffi = unpack_source("libffi", work)
-    _compile(["autoreconf", "--install"], libffi)
-    _make(libffi, ["./configure", *_for_host(place), "--disable-shared", "--with-pic", "--disable-docs"])
-    openssl = unpack_source("openssl", work, "bookworm")  # older, and so smaller by two thirds
-    options = ("no-shared", "no-tests", "--libdir=lib")
-    _make(openssl, ["perl", "Configure", f"linux-{_MACHINE}", f"--prefix={place}", *options], install="install_dev")
-    python = unpack_source(f"python{PYTHON}", work)
-    # By the C library's headers it would recognise musl, but not by Zig's copy of them.
-    (python / "Misc" / "platform_triplet.c").write_text(f"#undef linux\nPLATFORM_TRIPLET={_TARGET}\n")
+    for package in ("zlib", "libffi", f"python{PYTHON}"):
+        unpack_source(package, work)
+    unpack_source("openssl", work, "bookworm")  # older, and so smaller by two thirds
     same = next(python for python in PYTHONS if python.version == PYTHON)
-    builder = installation(same, f"linux-{_MACHINE}")  # runs the build's own programs
-    _make(
-        python,
-        [
-            *("./configure", *_for_host(place), "--disable-test-modules", "--without-ensurepip"),
-            f"--with-openssl={place}",
-            f"--with-build-python={builder}/bin/python{PYTHON}",
-            # What it would find by running a program there:
-            *("ac_cv_file__dev_ptmx=yes", "ac_cv_file__dev_ptc=no", "ac_cv_buggy_getaddrinfo=no"),
-        ],
-        {
-            "LD_LIBRARY_PATH": str(builder),
-            "CPPFLAGS": f"-I{place}/include",
-            "LDFLAGS": f"-L{place}/lib",
-            "PKG_CONFIG_LIBDIR": f"{place}/lib/pkgconfig",
-        },
-    )
-    shutil.rmtree(work)
-    stamp.touch()
-    return program
-
-
-def _for_host(place: Path) -> tuple[str, ...]:
-    return f"--prefix={place}", f"--host={_TARGET}", f"--build={os.uname().machine}-linux-gnu"
-
-
-def _make(
-    source: Path, configure: list[str], variables: dict[str, str] | None = None, install: str = "install"
-) -> None:
-    """Configure, compile and install a package."""
-    cache = str(HOME / "zig-cache")
-    tools = " ".join(zig())
+    cache, tools = str(HOME / "zig-cache"), " ".join(zig())
     environment = {
         # Its programs load modules at run time, which programs of musl otherwise cannot: Zig links them statically.
-        "CC": f"{tools} cc -target {_TARGET} -dynamic -fno-sanitize=undefined -Wno-date-time",
+        "CC": f"{tools} cc -target {_MACHINE}-linux-musl -dynamic -fno-sanitize=undefined -Wno-date-time",
         "AR": f"{tools} ar",
         "RANLIB": f"{tools} ranlib",
         "ZIG_GLOBAL_CACHE_DIR": cache,
         "ZIG_LOCAL_CACHE_DIR": cache,
-        **(variables or {}),
     }
-    for command in (configure, ["make", "-j", str(os.cpu_count() or 1)], ["make", install]):
-        _compile(command, source, environment)
-
-
-def _compile(command: list[str], source: Path, environment: dict[str, str] | None = None) -> None:
+    command = ["sh", "-x", str(_RECIPE), str(place), _MACHINE, str(installation(same, f"linux-{_MACHINE}")), PYTHON]
     needed = "it needs `apt-get install autoconf automake libtool libltdl-dev`"
-    run(f"{source.name} does not compile for musl ({needed})", command, source, environment)
+    run(f"CPython does not compile for musl ({needed})", command, work, environment)
+    shutil.rmtree(work)
+    stamp.touch()
+    return program
 
 
 # --- the trial --------------------------------------------------------------------------------------------
@@ -313,23 +260,18 @@ _PROGRAM: Final = Path(__file__).with_name("send.py")
 _PATIENCE_S: Final = 30.0
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What `pip install` did; the version of the CPython that ran, and its machine, which can be emulated."""
+def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> tuple[str, str]:
+    """Install a wheel as its users do, outside the source tree; send records with it, and read them back.
 
-    installed: Installed
-    version: str
-    machine: str
-
-
-def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
-    """Install a wheel as its users do, outside the source tree; send records with it, and read them back."""
+    Returns:
+        How long `pip install` took; and with what it was tried, on a machine that can be emulated.
+    """
     from kafka import KafkaConsumer
 
     with tempfile.TemporaryDirectory(prefix="shmaccum-wheel-") as scratch:
         directory = Path(scratch)
         environment = Environment(target, directory)
-        installed = environment.install(wheel)
+        seconds, remark = environment.install(wheel)
         program = str(shutil.copy(_PROGRAM, directory))
         told = environment.run(str(environment.python), program, bootstrap_servers, str(target))
         consumer = KafkaConsumer(str(target), bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
@@ -343,4 +285,4 @@ def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
         where, machine, version = told.split()
         if not Path(where).is_relative_to(directory):
             raise WheelError(f"{target}: the program imported another shmaccum: {where}")
-        return Trial(installed, version, machine)
+        return seconds, f"CPython {version} {machine}{'; ' * bool(remark)}{remark}"

@@ -23,14 +23,7 @@ from tools.wheels.building import ANY_TOPIC, HOME, ROOT, WheelError, run
 
 _SUITE: Final = "trixie"
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
-# A file system and processes of its own: whatever the steps mount or start ends with them.
-_ENTER: Final = """
-set -e
-mount -t proc proc "$1/proc"
-mount -t tmpfs tmpfs "$1/dev/shm"
-root=$1; shift
-exec chroot "$root" "$@"
-"""
+_ENTER: Final = Path(__file__).with_name("enter.sh")
 
 
 def debian() -> Path:
@@ -78,7 +71,7 @@ def try_in(root: Path, wheel: Path, program: str) -> list[tuple[str, float, str]
 
 
 def _type(root: Path, directory: str, command: str) -> tuple[str, float, str]:
-    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _ENTER, "sh", str(root)]
+    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", str(_ENTER), str(root)]
     typed = [*apart, "sh", "-c", f"cd {directory} && {command}"]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": directory, "LANG": "C.UTF-8"}
     start = time.monotonic()
@@ -90,7 +83,6 @@ def _type(root: Path, directory: str, command: str) -> tuple[str, float, str]:
 
 
 def main() -> int:
-    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.wheels.fresh_root", description=__doc__.split("\n\n")[0])
     parser.add_argument("wheel", type=Path, help=f"for the CPython of Debian's {_SUITE}, 3.13, and this machine")
     wheel = parser.parse_args().wheel

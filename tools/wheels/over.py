@@ -42,11 +42,6 @@ def main(arguments: list[str]) -> int:
 
 
 def target_of(wheel: Path) -> Target:
-    """Return what a wheel is for.
-
-    Raises:
-        WheelError: there is no such wheel.
-    """
     for target in TARGETS:
         if wheel.name.endswith(f"-{target.tag}.whl") and wheel.exists():
             return target

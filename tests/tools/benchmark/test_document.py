@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 from benchmark_results import result, rounds, variant
 
-from tools.benchmark.cases.producers import NUMBERS, PARTITIONS, variant_name
-from tools.benchmark.contestants import CONFLUENT, OURS
+from tools.benchmark.contestants import OURS
 from tools.benchmark.document import PARTS, renew
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.plots import PLOTS, write_plots
@@ -27,7 +25,9 @@ def test_the_documents_are_up_to_date(tmp_path: Path) -> None:
     assert [renew(text, measured) for text in texts] == texts
     parts = [part for text in texts for part in re.findall(r"<!-- begin ([\w-]+) -->", text)]
     assert sorted(parts) == sorted(PARTS), "each part is in one of them"
-    for plot in write_plots(measured, tmp_path):
+    plots = write_plots(measured, tmp_path)
+    assert len(plots) == len(PLOTS)
+    for plot in plots:
         assert plot.read_text() == (DOCS / plot.name).read_text()
         assert f"(../{plot.name})" in texts[1]
 
@@ -46,9 +46,10 @@ def test_a_part_that_there_is_not() -> None:
         renew("<!-- begin other -->\n<!-- end other -->", result())
 
 
-def test_every_part_can_do_without_figures() -> None:
+def test_every_part_and_plot_can_do_without_figures(tmp_path: Path) -> None:
     for make in PARTS.values():
         assert make(result())
+    assert write_plots(result(), tmp_path) == []
 
 
 def test_void_variants_are_not_passed_over() -> None:
@@ -64,30 +65,6 @@ def test_figures_that_are_not_to_be_taken_too_seriously() -> None:
     for reason in ("less than the whole load", "fewer than 3 rounds", "a machine that had other things to do"):
         assert reason in said
     assert "one round with 0.1 of the load" in said
-
-
-def test_plots_of_what_was_measured(tmp_path: Path) -> None:
-    grid = [
-        variant(
-            variant_name(producers, partitions),
-            {OURS: rounds(records_per_s=[producers * 1000.0]), CONFLUENT: rounds(records_per_s=[partitions * 1.0])},
-        )
-        for producers in NUMBERS
-        for partitions in PARTITIONS
-    ]
-    records = variant(
-        "x", {OURS: rounds(records_per_core_s=[1.0, 2.0]), "a <b>": rounds(records_per_core_s=[3.0, 3.0])}
-    )
-    written = write_plots(result(("producers", grid), ("records", [records])), tmp_path)
-    assert [path.name for path in written] == ["performance-records.svg", "performance-producers.svg"]
-    space = "{http://www.w3.org/2000/svg}"
-    bars = ET.fromstring(written[0].read_text())
-    widths = [float(bar.attrib["width"]) for bar in bars.iter(f"{space}rect")]
-    assert widths[0] == pytest.approx(widths[1] / 2, abs=0.1)
-    assert "a <b>" in [text.text for text in bars.iter(f"{space}text")]
-    lines = ET.fromstring(written[1].read_text())
-    assert len(list(lines.iter(f"{space}polyline"))) == 2 * len(PARTITIONS)
-    assert len(PLOTS) == 7
 
 
 MOST_COMMITS = 50

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from tools.benchmark.jvm import write_records
+from tools.benchmark.cases.jvm import write_records
 from tools.benchmark.load import ROWS_A_BATCH, Load, make_batches, make_keys, make_values
 
 

@@ -49,7 +49,6 @@ def test_a_slow_contestant_has_fewer_rounds_and_ratios_pair_equal_rounds() -> No
     assert {name: len(of["rounds"]) for name, of in result["contestants"].items()} == {"ours": 4, "peer": 1}
     assert turns == ["peer", "ours", "ours", "ours", "ours"]
     assert result["ratios"]["peer"]["x"] == (2.0, 2.0, 2.0)
-    assert seldom.expected_s(2) == seldom.turn_s * (5 + 2)
 
 
 def test_figures_of_all_rounds_together() -> None:
@@ -67,19 +66,6 @@ def test_figures_of_all_rounds_together() -> None:
     assert result["contestants"]["ours"]["pooled"] == {"largest": 21.0}
     assert result["contestants"]["peer"]["summary"]["largest"] == (20.0, 20.0, 20.0)
     assert result["ratios"]["peer"]["largest"] == (1.05, 1.05, 1.05)
-
-
-def test_how_long_it_will_still_take(capsys: Capture) -> None:
-    progress = Progress()
-    progress.say("unknown")
-    progress.expected_s = 1000
-    progress.done(100, 200)
-    progress.say("slower than thought")
-    progress.done(900, 10)
-    progress.say("over")
-    lines = capsys.readouterr().err.splitlines()
-    assert ["left" in line for line in lines] == [False, True, False]
-    assert "30 min left] slower" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from runs import run_python
 from tools.benchmark.__main__ import main
 from tools.benchmark.cases import CASES
 from tools.benchmark.options import parse
+from tools.benchmark.targets import TARGETS
 
 
 def test_cases_by_number_and_name() -> None:
     assert parse(["--case", "latency", "1", "2"]).cases == ["records", "columns", "latency"]
     assert parse(["--all"]).cases == list(CASES)
-    assert parse(["--smoke"]).cases == list(CASES)
-    assert parse(["--smoke", "--case", "limits"]).cases == ["limits"]
+    assert parse(["--list"]).cases == []
 
 
 def test_numbers_are_those_of_the_document() -> None:
@@ -29,22 +29,15 @@ def test_numbers_are_those_of_the_document() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ("", "nothing to do: say --all"),
+        ("", "one of the arguments --all --case --list --from is required"),
         ("--case nonsense", "there is no case 'nonsense'; the cases are: 1 records, 2 columns"),
-        ("--case 0", "there is no case '0'"),
-        ("--all --case 1", "--all takes in every case"),
-        ("--all --rounds 0", "'0' is not a whole number above 0"),
-        ("--all --scale x", "'x' is not a number above 0"),
-        ("--from /nowhere/x.json", "--from /nowhere/x.json: there is no such file"),
-        ("--from /etc/hostname --all", "--from FILE measures nothing"),
-        ("--from /etc/hostname --rounds 3", "leave out --all, --case, --smoke, --rounds"),
-        ("--all --json /nowhere/x.json", "there is no such directory"),
+        ("--all --case 1", "not allowed with argument --all"),
+        ("--all --rounds 0", "--rounds has to be above 0"),
+        ("--all --scale -1", "--scale above 0"),
+        ("--from /nowhere/x.json", "--from: /nowhere/x.json: there is no such file"),
+        ("--all --json /nowhere/x.json", "--json: /nowhere: there is no such directory"),
         ("--all --plots /nowhere", "there is no such directory"),
-        ("--variant large", "of which case? Say --case CASE ..., too"),
-        ("--case 11 --lines /nowhere.log", "--lines /nowhere.log: there is no such file"),
-        ("--case 1 --lines /etc/hostname", "only case 11 sends them, add --case jvm"),
         ("--case 1 --regress HEAD --json x", "--regress COMMIT prints its result"),
-        ("--all --document /nowhere.md", "there is no such file"),
     ],
 )
 def test_misused(arguments: str, error: str, capsys: Capture) -> None:
@@ -56,7 +49,7 @@ def test_misused(arguments: str, error: str, capsys: Capture) -> None:
     assert said.startswith("usage: python -m tools.benchmark")
 
 
-def test_list(tmp_path: Path) -> None:
+def test_list_and_targets_are_of_listed_variants(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     log.write_text("GET /\n")
     done = run_python("-m", "tools.benchmark", "--list", "--lines", str(log))
@@ -68,6 +61,9 @@ def test_list(tmp_path: Path) -> None:
     )
     wanted = "     apache-lines-zstd: 4 producers of 200,000 lines of access.log, zstd, into Apache Kafka: shmaccum; "
     assert wanted in done.stdout
+    for part in (each for parts in TARGETS.values() for each in parts):
+        lines = [line for line in done.stdout.splitlines() if line.startswith(f"     {part.variant}: ")]
+        assert any(part.peer in line and part.ours in line for line in lines), part
 
 
 GOOD = result(("records", [variant("apache-unkeyed", {"shmaccum": rounds(records_per_core_s=[1.0])})]))

@@ -71,7 +71,6 @@ def test_interrupted_with_something_to_keep(runs: list[Bench], tmp_path: Path) -
     wait_until((tmp_path / "result.json").exists)
     runs[0].process.send_signal(signal.SIGINT)
     status, _, errors = runs[0].end(PATIENCE_S)
-    last = runs[0].result()["cases"][-1]["variants"][-1]["title"]
-    assert (status, f"result.json has what was measured up to '{last}'" in errors) == (130, True), errors
+    assert (status, "result.json has what was measured" in errors) == (130, True), errors
     assert runs[0].left() == []
     assert main(["--from", str(tmp_path / "result.json")]) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from brokers import consume, produce
+from brokers import produce
 from fixture_types import MakeCluster
 
 from tools.kafka import KafkaCluster, KafkaToolError, dump_batches, dump_text, segments
@@ -15,15 +15,6 @@ VALUES = [f"value {number}".encode() for number in range(100)]
 
 def settings(cluster: KafkaCluster) -> dict[str, str]:
     return {"bootstrap.servers": cluster.bootstrap_servers}
-
-
-def test_what_is_produced_is_consumed(kafka: KafkaCluster, topic: str) -> None:
-    kafka.admin.create_topic(topic, 2)
-    produced = produce(settings(kafka), topic, VALUES, partition=1)
-    consumed = consume(settings(kafka), topic)
-    assert [message.value() for message in consumed[1]] == VALUES
-    assert [message.offset() for message in consumed[1]] == [message.offset() for message in produced]
-    assert consumed[0] == []
 
 
 def test_the_dump(kafka: KafkaCluster, topic: str) -> None:

@@ -30,7 +30,6 @@ class Variant:
         rounds_times: multiplier of rounds for variants that vary much.
         seldom: contestant -> its own limit of rounds, if it alone takes long.
         warm_up: whether a round that does not count comes first.
-        turn_s: approximate seconds of a turn, for the estimate.
         pooled: returns figures over all rounds of a contestant together, for which single rounds are too short.
     """
 
@@ -46,16 +45,11 @@ class Variant:
     rounds_times: int = 1
     seldom: Mapping[str, int] = field(default_factory=dict)
     warm_up: bool = True
-    turn_s: float = 2.0
     pooled: Callable[[str], Mapping[str, float]] = lambda _: {}
 
     def rounds_of(self, contestant: str, rounds: int) -> int:
         """Return how many of the requested rounds a contestant runs, without the warm-up."""
         return min(rounds * self.rounds_times, self.rounds_at_most, self.seldom.get(contestant, self.rounds_at_most))
-
-    def expected_s(self, rounds: int) -> float:
-        """Return the approximate seconds of all turns together."""
-        return sum(self.rounds_of(each, rounds) + self.warm_up for each in self.contestants) * self.turn_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +63,4 @@ class Case:
 
 
 def plural(count: int, what: str) -> str:
-    """Return a number of things."""
     return f"{count:,} {what}{'s' * (count > 1)}"

@@ -67,7 +67,6 @@ def _of_calls(environment: Environment, name: str, title: str, at_full_scale: in
         figures=(*latencies, "records_per_s", "cpu_us_per_record"),
         broker=SINK,
         facts={"records": count, "value_size": len(_VALUE), "partitions": 1},
-        turn_s=3.0,
     )
 
 
@@ -182,7 +181,6 @@ def _of_distance(environment: Environment, kind: str, compression: str, producer
         broker=kind,
         facts={"producers": producers, "value_size": _SIZE, "partitions": _PARTITIONS, "seconds": seconds},
         rounds_at_most=3,
-        turn_s=_SECONDS + 3,
     )
 
 

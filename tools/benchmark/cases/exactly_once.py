@@ -23,8 +23,6 @@ INTERVAL_S: Final = 10.0
 MICRO_BATCHES: Final = 3
 TRANSACTIONS: Final = 200
 """Each has one record in each partition."""
-COMMIT: Final = "commit"
-"""Name of the variant of the commit alone."""
 _SMOKE_TASKS: Final = (2, 8)
 _SMOKE_TRANSACTIONS: Final = 10
 _TIMEOUT_MS: Final = 900_000
@@ -57,7 +55,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             QUERY_FIGURES,
             rounds_at_most=3,
             warm_up=tasks == of_tasks[0][1],  # the session's first jobs of this size, which the JVM has yet to compile
-            turn_s=48.0,
         )
         for called, tasks in of_tasks
     ]
@@ -71,19 +68,17 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             ),
             FIGURES,
             warm_up=False,
-            turn_s=6.0,
         )
         for called, tasks in of_tasks
     ]
     commit = Variant(
-        name=COMMIT,
+        name="commit",
         title=f"commit of {transactions} transactions",
         contestants=(OURS,),
         turn=lambda _: _commit(environment, transactions),
         figures=("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
         broker=APACHE,
         facts={"transactions": transactions, "records_each": PARTITIONS, "partitions": PARTITIONS},
-        turn_s=8.0,
     )
     return [commit, *streams, *jobs]
 
@@ -94,7 +89,6 @@ def stream_variant(tasks: int) -> str:
 
 
 def job_variant(tasks: int) -> str:
-    """Return the name of the job in this many tasks."""
     return f"job-{tasks}-tasks"
 
 
@@ -114,11 +108,7 @@ def _commit(environment: Environment, transactions: int) -> dict[str, float]:
 
 
 def _written(servers: str, topic: str, transactions: int) -> dict[str, float]:
-    """Do the work of a driver and its tasks; return the milliseconds of its parts.
-
-    Raises:
-        RuntimeError: the broker's transactions are not of version 2.
-    """
+    """Do the work of a driver and its tasks; return the milliseconds of its parts."""
     from shmaccum import Producer
     from shmaccum.config import ProducerConfig
     from shmaccum.transactions.batch_committer import BatchCommitter

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle, islice
+from importlib.util import find_spec
+from itertools import cycle, islice, repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from shmaccum.cli.demo.flights import load_flights
 from tools.benchmark.brokers import APACHE, FIVE, SINK, TITLES
 from tools.benchmark.cases.base import Case, Variant, plural
-from tools.benchmark.cases.sending import MakeLoad, measure, send
+from tools.benchmark.cases.sending import MakeLoad, Sent, measure, send
 from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, OURS
 from tools.benchmark.contestants import JVM as IN_JVM
-from tools.benchmark.environment import Environment
-from tools.benchmark.jvm import sending_in_jvm
+from tools.benchmark.environment import Environment, Member, Work
+from tools.benchmark.errors import BenchmarkError, MissingError
 from tools.benchmark.load import Load, make_values
-from tools.benchmark.settings import Settings
+from tools.benchmark.settings import Settings, by_kafkas_names
+from tools.kafka.cluster import ensure_kafka
+from tools.kafka.errors import KafkaMissingError
+from tools.kafka.jvm import class_path, java_program
 
 PRODUCERS: Final = 8
 RECORDS: Final = 1_000_000
@@ -72,7 +78,6 @@ def _made_up(environment: Environment, name: str, producers: int, partitions: in
         figures=_FIGURES,
         broker=SINK,
         facts={"producers": producers, "records_each": count, "value_size": VALUE_SIZE, "partitions": partitions},
-        turn_s=10,
     )
 
 
@@ -101,7 +106,6 @@ def _real(
         broker=kind,
         settings=settings,
         facts={"producers": PRODUCERS // 2, "records_each": count, "partitions": REAL_PARTITIONS},
-        turn_s=10,
     )
 
 
@@ -145,18 +149,90 @@ def _turn(
     def turn(contestant: str) -> dict[str, float]:
         if contestant != IN_JVM:
             return send(environment, kind, contestant, settings, load, partitions=partitions, producers=producers)
-        directory = environment.directory
-        return measure(
-            environment,
-            kind,
-            lambda servers, topic: [
-                sending_in_jvm(servers, settings, directory, partial(load, topic, 0), threads=producers)
-            ],
-            settings,
-            partitions,
-        )
+
+        def works(servers: str, topic: str) -> list[Work]:
+            make_load = partial(load, topic, 0)
+            return [sending_in_jvm(servers, settings, environment.directory, make_load, threads=producers)]
+
+        return measure(environment, kind, works, settings, partitions)
 
     return turn
+
+
+# --- in the JVM ---------------------------------------------------------------------------------------------
+
+SOURCE: Final = Path(__file__).parents[1].joinpath("JvmProducer.java")
+_WARM_UP_SHARE: Final = 0.2
+"""More than the others': the JVM compiles what it runs often."""
+_OPTIONS: Final = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+_COMPILER: Final = "org.codehaus.janino.SimpleCompiler"
+_COMPILER_JARS: Final = ("janino-*.jar", "commons-compiler-*.jar")
+_SERIALIZER: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
+_LENGTH: Final = struct.Struct(">i")
+
+
+def sending_in_jvm(
+    servers: str, settings: Settings, directory: Path, make_load: Callable[[], Load], *, threads: int
+) -> Work:
+    """Return the work of sending a load by each of so many threads; its result is a `Sent`."""
+    try:
+        ensure_kafka()
+    except KafkaMissingError as error:
+        raise MissingError(str(error)) from error
+    command = [java_program(), *_OPTIONS, "-cp", f"{class_path()}:{_compiler()}", _COMPILER]
+
+    def work(member: Member) -> None:
+        load = make_load()
+        warm_up = int(load.count * _WARM_UP_SHARE)
+        serializers = {f"{part}.serializer": _SERIALIZER for part in ("key", "value")}
+        properties = by_kafkas_names(settings) | {"bootstrap.servers": servers} | serializers
+        settings_file, records_file = directory / f"{load.topic}.properties", directory / f"{load.topic}.records"
+        settings_file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        with records_file.open("wb") as file:
+            write_records(load, file)
+        program = [SOURCE, "JvmProducer", settings_file, load.topic, records_file, load.count, threads, warm_up]
+        with subprocess.Popen(
+            [*command, *map(str, program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        ) as process:
+            _next_line(process)
+            member.wait_for_go()
+            _go_on(process)
+            acknowledged = int(_next_line(process))
+            member.done(Sent(threads * load.count, threads * load.size, threads * warm_up, acknowledged))
+            _go_on(process)
+
+    return work
+
+
+def _compiler() -> str:
+    """Return where a JVM finds the Java compiler that Spark has for its generated code."""
+    spark = find_spec("pyspark")
+    if spark is None or not spark.submodule_search_locations:
+        raise MissingError("pyspark, whose Java compiler is needed, is not installed")
+    jars = Path(spark.submodule_search_locations[0], "jars")
+    return ":".join(str(path) for pattern in _COMPILER_JARS for path in jars.glob(pattern))
+
+
+def write_records(load: Load, file: IO[bytes]) -> None:
+    """Write the load's records, each once if they repeat, as the program reads them."""
+    records = list(dict.fromkeys(zip(load.values, load.keys or repeat(None), strict=False)))
+    file.write(_LENGTH.pack(len(records)))
+    for value, key in records:
+        file.write(_LENGTH.pack(-1) if key is None else _LENGTH.pack(len(key)) + key)
+        file.write(_LENGTH.pack(len(value)) + value)
+
+
+def _next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        raise BenchmarkError("the JVM has ended")
+    return line
+
+
+def _go_on(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
 
 
 JVM: Final = Case(11, "jvm", "N processes against N threads of a JVM", _variants)

@@ -12,7 +12,7 @@ from typing import Final
 from tools.benchmark.brokers import APACHE
 from tools.benchmark.cases.base import Case, Variant
 from tools.benchmark.cases.sending import figures_of
-from tools.benchmark.contestants import CONFLUENT, OURS, paced_client
+from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS
 from tools.benchmark.environment import Environment, Member, Work
 from tools.benchmark.load import make_values
 from tools.benchmark.settings import Settings
@@ -37,7 +37,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
 
 
 def variant_name(rate: int, linger_ms: int) -> str:
-    """Return the name of the variant of a rate and a linger."""
     return f"rate-{rate}-linger-{linger_ms}"
 
 
@@ -71,7 +70,6 @@ def _variant(environment: Environment, rate: int, linger_ms: int) -> Variant:
         rounds_times=2 if is_judged and not environment.smoke else 1,
         rounds_at_most=20 if is_judged else 4,
         warm_up=False,
-        turn_s=SECONDS + WARM_UP_S + 1,
         pooled=lambda contestant: _quantiles(of_all_rounds[contestant], POOLED),
     )
 
@@ -87,7 +85,7 @@ def _timing(contestant: str, servers: str, settings: Settings, topic: str, rate:
     """
 
     def work(member: Member) -> None:
-        client = paced_client(contestant, servers, settings, topic)
+        client = CLIENTS[contestant](servers, settings, topic)
         values = make_values(max(count, warm_up), VALUE_SIZE)
         clock = time.perf_counter_ns
         latencies_ns: list[int] = []

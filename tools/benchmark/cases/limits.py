@@ -60,7 +60,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             broker=SINK if name in ("socket", "round-trip") else "",
             facts={"unit": _COSTS[name][1]},
             warm_up=False,
-            turn_s=2 * SECONDS,
         )
         for name, measure in measured.items()
     ]

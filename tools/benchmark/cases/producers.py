@@ -9,7 +9,7 @@ from typing import Final
 from tools.benchmark.brokers import SINK
 from tools.benchmark.cases.base import Case, Variant, plural
 from tools.benchmark.cases.sending import figures_of, send
-from tools.benchmark.contestants import CONFLUENT, OURS, paced_client
+from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS
 from tools.benchmark.environment import Environment, Member, Work
 from tools.benchmark.load import Load, make_values
 from tools.benchmark.settings import Settings
@@ -44,7 +44,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
 
 
 def variant_name(producers: int, partitions: int) -> str:
-    """Return the name of the variant for these numbers of producers and partitions."""
     return f"{producers}-on-{partitions}"
 
 
@@ -114,7 +113,6 @@ def _trickle(environment: Environment) -> Variant:
         facts={"records_each": count, "rate_each": TRICKLE_RATE, "value_size": VALUE_SIZE},
         rounds_at_most=3,
         warm_up=False,
-        turn_s=TRICKLE_SECONDS + 2,
     )
 
 
@@ -122,7 +120,7 @@ def _pacing(contestant: str, servers: str, topic: str, values: Sequence[bytes]) 
     """Return the work of sending records one by one at `TRICKLE_RATE`, asleep in between."""
 
     def work(member: Member) -> None:
-        client = paced_client(contestant, servers, Settings(), topic)
+        client = CLIENTS[contestant](servers, Settings(), topic)
         acknowledged = 0
 
         def told(success: bool) -> None:

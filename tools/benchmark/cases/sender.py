@@ -48,18 +48,11 @@ def _sending(environment: Environment, partitions: int) -> Variant:
         figures=("cpu_us_per_batch", "mb_per_core_s", "batches_per_request"),
         facts={"batches": batches, "times": TIMES, "partitions": partitions},
         warm_up=False,
-        turn_s=2.5,
     )
 
 
 def sending_variant(partitions: int) -> str:
-    """Return the name of the variant of full batches for this many partitions."""
     return f"alone-{partitions}"
-
-
-def finding_variant(*, lingering: bool) -> str:
-    """Return the name of the variant of finding ready batches among partitions that linger or are empty."""
-    return "finding-lingering" if lingering else "finding-empty"
 
 
 def _finding(environment: Environment, *, lingering: bool) -> Variant:
@@ -74,7 +67,7 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
         return {"cpu_us": min(_apart(environment, measure))}
 
     return Variant(
-        name=finding_variant(lingering=lingering),
+        name="finding-lingering" if lingering else "finding-empty",
         title=f"ready + drain of ten batches, all other partitions {'lingering' if lingering else 'empty'}",
         contestants=(MANY, FEW),
         turn=turn,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tools.benchmark import cpu
-from tools.benchmark.cases.base import Variant
 from tools.benchmark.contestants import CLIENTS
 from tools.benchmark.environment import Environment, Measured, Member, Work
 from tools.benchmark.load import Load
@@ -18,7 +17,6 @@ WARM_UP_SHARE: Final = 0.05
 _LEAST_WARM_UP: Final = 1000
 """Records."""
 MEGABYTE: Final = 1e6
-SENDING_FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "wall_s", "cpu_s", "broker_cpu_s")
 
 MakeLoad = Callable[[str, int], Load]
 """Returns a producer's load, given the topic and the producer's number; called in its process."""
@@ -40,30 +38,6 @@ class Sent:
     acknowledged: int | None
 
 
-def sending_variant(
-    environment: Environment,
-    kind: str,
-    load: MakeLoad,
-    *,
-    partitions: int,
-    producers: int = 1,
-    name: str,
-    title: str,
-    contestants: Sequence[str],
-    facts: Mapping[str, Any],
-    figures: Sequence[str] = SENDING_FIGURES,
-    settings: Settings | None = None,
-    **options: Any,
-) -> Variant:
-    """Return a variant in which producers send a load to a kind of broker; the options are those of `Variant`."""
-    same = settings or Settings()
-
-    def turn(contestant: str) -> dict[str, float]:
-        return send(environment, kind, contestant, same, load, partitions=partitions, producers=producers)
-
-    return Variant(name, title, contestants, turn, figures, kind, same, facts, **options)
-
-
 def send(
     environment: Environment,
     kind: str,
@@ -74,7 +48,6 @@ def send(
     partitions: int = 1,
     producers: int = 1,
 ) -> dict[str, float]:
-    """Run a contestant's turn and return its figures."""
 
     def works(servers: str, topic: str) -> list[Work]:
         return [_sending(contestant, servers, settings, topic, partial(make_load, topic, n)) for n in range(producers)]
@@ -117,7 +90,6 @@ def measure(
 
 
 def figures_of(measured: Measured, records: int, size: int, settings: Settings) -> dict[str, float]:
-    """Return the figures of a turn with this many records and bytes delivered."""
     cpu_s, wall_s = measured.usage.contestant_s, measured.wall_s
     figures = {
         "records": float(records),

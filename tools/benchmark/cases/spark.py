@@ -50,7 +50,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             figures=("wall_s", "cpu_s", "broker_cpu_s"),
             facts=session.facts(LARGE_TASKS, SHORT_ROWS, ROW_SIZE, PARTITIONS),
             warm_up=False,
-            turn_s=14.0,
         ),
         variant(
             "large",
@@ -61,7 +60,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             facts=session.facts(LARGE_TASKS, large_rows, ROW_SIZE, PARTITIONS),
             seldom={CONFLUENT: 3, KAFKA_PYTHON: 1},
             warm_up=False,
-            turn_s=16.0,
         ),
         variant(
             "short",
@@ -72,7 +70,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             facts=session.facts(short_tasks, short_rows, ROW_SIZE, PARTITIONS),
             seldom={CONFLUENT: 2, KAFKA_PYTHON: 1},
             warm_up=False,
-            turn_s=10.0,
         ),
         variant(
             "small-batches",
@@ -85,7 +82,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             ),
             figures=tuple(figure for figure in QUERY_FIGURES if figure != "wall_s"),
             facts=session.facts(LARGE_TASKS, SMALL_BATCH_ROWS // LARGE_TASKS, ROW_SIZE, PARTITIONS),
-            turn_s=14.0,
         ),
         variant(
             "arrow",
@@ -97,7 +93,6 @@ def _variants(environment: Environment) -> Sequence[Variant]:
             facts={"unit": "ns/row", "rows": LARGE_TASKS * large_rows},
             rounds_at_most=99,
             warm_up=False,
-            turn_s=4.0,
         ),
     ]
 
@@ -149,7 +144,6 @@ def stream(environment: Environment, session: Session, query: Query) -> dict[str
 
 
 def _check(environment: Environment, job: Job, rows: int) -> None:
-    """Check that all rows of a turn are there."""
     broker = environment.broker(APACHE)
     if job.how == EXACTLY_ONCE:
         environment.check_committed(broker, job.topic, rows)

@@ -25,11 +25,6 @@ FALLBACK: Final = "4.0.0"
 _ASKED_AGAIN_S: Final = 24 * 3600.0
 _NEEDED: Final = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """Packages that pyspark does not contain."""
-# Spark's own POM asks a mirror of Maven Central with this id first; a repository with the same id replaces it.
-_REPOSITORY: Final = (
-    "<repositories><repository><id>gcs-maven-central-mirror</id><url>https://repo.maven.apache.org/maven2</url>"
-    "</repository></repositories>"
-)
 
 
 def spark_sink_jars() -> tuple[str, Sequence[Path]]:
@@ -70,8 +65,7 @@ def _fetch(of: str) -> str:
     HOME.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=HOME, prefix="fetch-") as scratch:
         fetched, jars = Path(scratch, "fetched"), Path(scratch, "jars")
-        sink = {f"org.apache.spark:spark-sql-kafka-0-10_2.13:{of}": "org.apache.hadoop"}
-        if complaint := copy_dependencies(sink, fetched, _REPOSITORY):
+        if complaint := copy_dependencies(Path(__file__).with_name("pom.xml"), of, fetched):
             return complaint[:300]
         jars.mkdir()
         for jar in fetched.glob("*.jar"):

@@ -38,13 +38,7 @@ class Job(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A streaming query whose micro-batches are all alike.
-
-    Attributes:
-        job: a micro-batch.
-        interval_s: of the trigger, ``processingTime``.
-        measured: micro-batches that count; one more comes before them.
-    """
+    """A streaming query whose micro-batches are all alike; so many are measured, behind the first one."""
 
     job: Job
     interval_s: float
@@ -71,7 +65,6 @@ def values(column: str, size: int) -> str:
 
 
 def data_source(job: Job, slab: str) -> tuple[str, Mapping[str, str]]:
-    """Return the format and the options of a contestant that is a data source."""
     if job.how == NOTHING:
         return "nothing", {}
     is_ours = job.how in (OURS, EXACTLY_ONCE)

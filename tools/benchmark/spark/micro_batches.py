@@ -55,11 +55,9 @@ class Running:
         return [_micro_batch(each) for each in progress]
 
     def stop(self) -> None:
-        """Stop the query."""
         self._running.stop()
 
     def _wait_for(self, number: int) -> None:
-        """Wait until a micro-batch is committed."""
         # Without its text of the whole.
         while (last := self._running._jsq.lastProgress()) is None or last.batchId() < number:
             if not self._running.isActive:

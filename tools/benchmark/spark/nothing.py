@@ -19,15 +19,12 @@ class Nothing(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
         return "nothing"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return the writer of a job."""
         return _Discarding()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Return the writer of a stream."""
         return _DiscardingStream()
 
 

@@ -20,20 +20,9 @@ from tools.benchmark.environment import Environment
 from tools.benchmark.errors import MissingError
 from tools.benchmark.remote import Remote
 from tools.benchmark.settings import for_confluent, for_kafka_python
-from tools.benchmark.spark import tasks
+from tools.benchmark.spark import jobs, tasks
 from tools.benchmark.spark.jars import spark_sink_jars
-from tools.benchmark.spark.jobs import (
-    ARROW,
-    EXACTLY_ONCE,
-    KEPT_CONFLUENT,
-    NOTHING,
-    SPARK_SINK,
-    Job,
-    MicroBatch,
-    Query,
-    data_source,
-    values,
-)
+from tools.benchmark.spark.jobs import Job, MicroBatch, Query
 from tools.benchmark.spark.micro_batches import Running
 from tools.spark_jvm import start_session, stop_session
 
@@ -117,13 +106,7 @@ class Session:
 
 
 class _Driver:
-    """Spark's driver, in its process.
-
-    Args:
-        directory: for Spark's files.
-        slab: name of our slab.
-        jars: of Spark's sink.
-    """
+    """Spark's driver, in its process; the jars are those of Spark's sink."""
 
     def __init__(self, directory: Path, slab: str, jars: Sequence[Path]) -> None:
         self._slab, self._directory = slab, directory
@@ -139,24 +122,23 @@ class _Driver:
         self._spark.dataSource.register(Nothing)
 
     def run(self, job: Job) -> None:
-        """Run a job to its end."""
-        rows = self._spark.range(0, job.rows, 1, job.tasks).selectExpr(values("id", job.row_size))
-        if job.how in (OURS, EXACTLY_ONCE, SPARK_SINK, NOTHING):
-            name, options = data_source(job, self._slab)
-            once = {"txnAppId": "benchmark", "txnVersion": str(next(self._numbers))} if job.how == EXACTLY_ONCE else {}
+        rows = self._spark.range(0, job.rows, 1, job.tasks).selectExpr(jobs.values("id", job.row_size))
+        if job.how in (OURS, jobs.EXACTLY_ONCE, jobs.SPARK_SINK, jobs.NOTHING):
+            name, options = jobs.data_source(job, self._slab)
+            number = str(next(self._numbers))
+            once = {"txnAppId": "benchmark", "txnVersion": number} if job.how == jobs.EXACTLY_ONCE else {}
             rows.write.format(name).mode("append").options(**options, **once).save()
         elif job.how == KAFKA_PYTHON:
             settings = {"bootstrap_servers": job.servers} | for_kafka_python(job.settings)
             rows.foreachPartition(partial(tasks.by_kafka_python, settings, job.topic))
-        elif job.how == ARROW:
+        elif job.how == jobs.ARROW:
             rows.mapInArrow(tasks.look_at, rows.schema).write.format("noop").mode("overwrite").save()
         else:
-            send = tasks.by_kept_confluent if job.how == KEPT_CONFLUENT else tasks.by_confluent
+            send = tasks.by_kept_confluent if job.how == jobs.KEPT_CONFLUENT else tasks.by_confluent
             settings = {"bootstrap.servers": job.servers} | for_confluent(job.settings)
             rows.foreachPartition(partial(send, settings, job.topic))
 
     def start(self, query: Query) -> None:
-        """Start a query; return when its first micro-batch is committed."""
         checkpoint = self._directory / f"checkpoint-{next(self._numbers)}"
         self._query = Running(self._spark, query, self._slab, checkpoint)
 
@@ -165,11 +147,9 @@ class _Driver:
         return self._query.measured()
 
     def end(self) -> None:
-        """Stop the query."""
         self._query.stop()
 
     def stop(self) -> None:
-        """Stop the session."""
         stop_session(self._spark)
 
 
