@@ -28,7 +28,10 @@ from tools.fuzz.child import try_in_child
 from tools.fuzz.decoders import BytesTarget, RecordsTarget
 from tools.fuzz.slab import Damage, random_damage, regions
 
-INPUTS = {"slab": 50, "sweep": 20, "columns": 300, "records": 900, "log": 60, "responses": 900}
+INPUTS = {
+    "slab": 50, "sweep": 20, "columns": 300, "records": 900, "log": 60,
+    "responses": 900, "settings": 300,
+}  # fmt: skip
 ROTATING = random.Random(time.time_ns()).randrange(1_000_000)
 """Another one every time. A failing test shows it; what it found, ``--seed`` finds again."""
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tools import sanitized
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
-from tools.fuzz.decoders import LogTarget, RecordsTarget
+from tools.fuzz.decoders import LogTarget, RecordsTarget, SettingsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget, SweepTarget, Table
 from tools.support.arguments import command_line
@@ -32,6 +32,7 @@ TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "columns": ColumnsTarget,
     "log": LogTarget,
     "responses": ResponsesTarget,
+    "settings": SettingsTarget,
 }
 _DESCRIPTION: Final = """\
 Damage on purpose. For each target: the corpus is tried first, then random inputs until the time is over.
@@ -43,6 +44,7 @@ Damage on purpose. For each target: the corpus is tried first, then random input
   columns    Arrow batches whose buffers do not match their description
   log        directories of segments, as senders recover them and `shmaccum dump` prints them
   responses  what brokers answer
+  settings   files of settings, and credentials
 """
 CORPUS: Final = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpus"
 """Inputs that once failed, and some that reach far: a directory for each target, a file for each input."""

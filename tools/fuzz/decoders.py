@@ -1,4 +1,4 @@
-"""The targets ``records`` and ``log``: bytes for decoders, and how bytes are mutated.
+"""The targets ``records``, ``log`` and ``settings``: bytes for decoders, and how bytes are mutated.
 
 A decoder can raise the errors that it declares, and nothing else, within limits of time and memory.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import json
 import mmap
 import random
 import shutil
@@ -20,7 +21,10 @@ from typing import ClassVar, Final
 from crc32c import crc32c
 
 from shmaccum.cli.main import main
-from shmaccum.errors import CorruptRecordError, IllegalStateError
+from shmaccum.config import ProducerConfig
+from shmaccum.config.jaas import parse_jaas
+from shmaccum.config.settingsfile import read_settings
+from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType, compress, decompress
 from shmaccum.record.fields import LOG_OVERHEAD, MAGIC_OFFSET, BatchFields
@@ -203,6 +207,43 @@ class LogTarget(RecordsTarget):
         assert segment.stat().st_size == end.size
         assert (end.base_offset, end.size, end.next_offset) == (again.base_offset, again.size, again.next_offset)
         return f"dump {status}"
+
+
+class SettingsTarget(BytesTarget):
+    """Files of settings, and the credentials within them."""
+
+    def __init__(self) -> None:
+        jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b\\"c";'
+        settings = {
+            "bootstrap.servers": "one:9092,[::1]:9093",
+            "batch.size": 1024,
+            "shmaccum.slot.size": 1024,
+            "linger.ms": "5",
+            "compression.type": "lz4",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas,
+            "message.format.version": "0.11.0-IV2",
+            "acks": "all",
+            "delivery.timeout.ms": 120000,
+            "enable.idempotence": True,
+            "max.request.size": "1048576",
+        }
+        properties = "# settings\n" + "".join(f"{name} = {value}\n" for name, value in settings.items())
+        properties = properties.replace("\\", "\\\\")
+        super().__init__([json.dumps(settings).encode(), properties.encode(), jaas.encode()])
+
+    def decode(self, data: bytes) -> str:
+        """Read a file of settings and make a configuration of them; read the same text as credentials."""
+        path = self.directory / "settings"
+        path.write_bytes(data)
+        with contextlib.suppress(ValueError):
+            parse_jaas(data.decode("latin-1"))
+        try:
+            ProducerConfig.parse(read_settings(str(path)))
+        except ConfigError:
+            return "refused"
+        return "read"
 
 
 # --- valid inputs ---------------------------------------------------------------------------------------
