@@ -20,8 +20,6 @@ from accumulators import (
     queued,
 )
 from fixture_types import OpenAccumulator
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from runs import in_threads
 
 from shmaccum._core import Buffer
@@ -31,30 +29,6 @@ from shmaccum.errors import (
 )
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
-
-datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
-headers = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
-records = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, headers), max_size=20)
-
-
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(records)
-def test_records_round_trip(
-    accumulator: Accumulators, appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
-) -> None:
-    log = Log(accumulator)
-    futures = []
-    for record in appended:
-        timestamp, key, value, header = record
-        if accumulator.pool.available_memory() < 8 * BATCH_SIZE:
-            log.take_all()
-        futures.append(accumulator.append(TP0, timestamp, key, value, header).future)
-    log.take_all()
-    found = [tuple(record)[1:] for record in log.partitions.get(TP0, [])]
-    assert found == appended
-    assert [future.get(0).offset for future in futures] == list(range(len(appended)))
-    assert [future.get(0).timestamp for future in futures] == [record[0] for record in appended]
-    assert_empty(accumulator)
 
 
 def fitting_value(accumulator: Accumulators) -> bytes:
@@ -121,7 +95,6 @@ def test_two_processes_open_a_batch_at_once(accumulate: OpenAccumulator, filler:
 
 
 def test_error_after_the_allocation_frees_the_slot(accumulator: Accumulators) -> None:
-    """What goes wrong between getting memory and using it costs no memory, and leaves nothing to wait for."""
 
     class Route:
         """Raises as it is asked for the second time, when there is memory."""
@@ -180,6 +153,3 @@ def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accu
     assert pool.available_memory() == pool.total_memory - BATCH_SIZE
     Log(accumulator).take_all()
     assert_empty(accumulator)
-
-
-# --- what is counted ------------------------------------------------------------------------------------

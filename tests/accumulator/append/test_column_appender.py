@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from accumulators import BATCH_SIZE, HALF, TP0, TP1, Log, add, assert_empty, drain, queued
+from accumulators import BATCH_SIZE, HALF, TP0, TP1, Log, add, as_sent, assert_empty, drain, first, queued
 from columns import append_columns
 from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from record_batches import DECODERS
 
 from shmaccum.accumulator.append import column_appender
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.record.columns import ColumnBodies
+from shmaccum.record.compression import CompressionType
 from tools.support.accumulators import Accumulators
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
-datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 2500).map(bytes))
 header_lists = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
-tables = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, header_lists), min_size=1, max_size=25)
 
 
 def append_rows(accumulator: Accumulators, to: TopicPartition, rows: list[Row]) -> FutureColumnsMetadata:
@@ -43,22 +43,6 @@ def append_rows(accumulator: Accumulators, to: TopicPartition, rows: list[Row]) 
     )
     accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
     return future
-
-
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(tables, min_size=1, max_size=3))
-def test_rows_round_trip(accumulate: OpenAccumulator, appends: list[list[Row]]) -> None:
-    """Several appends in a row, the later ones into what the earlier ones left open."""
-    accumulator = accumulate(buffer_memory=400 * BATCH_SIZE)
-    futures = [append_rows(accumulator, TP0, rows) for rows in appends]
-    log = Log(accumulator)
-    log.take_all()
-    rows = [row for rows in appends for row in rows]
-    assert [tuple(record)[1:] for record in log.partitions[TP0]] == rows
-    offsets = [offset for future in futures for offset in future.get(0).offsets.tolist()]
-    assert offsets == list(range(len(rows)))
-    assert {number for future in futures for number in future.get(0).partitions.tolist()} == {0}
-    assert_empty(accumulator)
 
 
 small_tables = st.lists(
@@ -110,7 +94,6 @@ def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator
 
 
 def test_append_larger_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large append is encoded and placed a part at a time."""
     monkeypatch.setattr(column_appender, "TURN_BATCHES", 3)
     accumulator = accumulate(buffer_memory=100 * BATCH_SIZE)
     values = [b"%d" % number + bytes(number % 50 * 10) for number in range(200)]
@@ -140,4 +123,56 @@ def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> 
             assert found == values[: len(found)]
             accumulator.producer.flush(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
+    assert_empty(accumulator)
+
+
+# --- compressed before it gets memory: batches of columns, and large records --------------------------
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
+CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
+
+
+def noise(size: int) -> bytes:
+    """Return bytes that no compression makes smaller."""
+    return random.Random(size).randbytes(size)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_batches_of_columns_are_compressed_except_an_open_one(
+    accumulate: OpenAccumulator, codec: CompressionType
+) -> None:
+    """That of single records, which was open before, is the sender's to compress, too."""
+    accumulator = accumulate(compression_type=str(codec), buffer_memory=40 * BATCH_SIZE)
+    add(accumulator, TP0, b"first")
+    text = b"all work and no play " * (BATCH_SIZE // 72)
+    values = [b"%d " % number + text for number in range(20)] + [bytes(2 * BATCH_SIZE), b"last"]
+    append_columns(accumulator, TP0, values)
+    log = Log(accumulator)
+    compressions = []
+    while batches := drain(accumulator):
+        compressions += [batch.compression for batch in batches]
+        log.take(batches)
+    assert len(compressions) > 7
+    assert compressions == [None] + [codec] * (len(compressions) - 2) + [None]
+    assert log.values(TP0) == [b"first", *values]
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize("size", [BATCH_SIZE, 8 * BATCH_SIZE])
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+@pytest.mark.parametrize("compressible", [True, False])
+def test_a_large_record_is_compressed_if_that_makes_it_smaller(
+    accumulate: OpenAccumulator, size: int, codec: CompressionType, compressible: bool
+) -> None:
+    accumulator = accumulate(compression_type=str(codec))
+    value = bytes(size) if compressible else noise(size)
+    add(accumulator, TP0, value)
+    batch = first(accumulator, TP0)
+    assert batch.compression is (codec if compressible else NONE)
+    assert batch.size > size, "what it was, for the statistics"
+    assert (batch.stored_size < size // 2) == compressible
+    (batch,) = drain(accumulator)
+    for decode in DECODERS:
+        assert [record.value for record in decode(as_sent(accumulator, batch))] == [value], decode.__name__
+    Log(accumulator).take([batch])
     assert_empty(accumulator)
