@@ -31,7 +31,7 @@ Handler = Callable[..., KafkaHandler]
 def config(kafka: KafkaCluster) -> Iterator[Config]:
     """Return settings of a small slab, which stays from one test to the next, and must go at the end."""
     name = f"logging-{os.getpid()}"
-    own = {"shmaccum.name": name, "sender.idle.ms": 2000, "buffer.memory": 1 << 18}
+    own = {"shmaccum.name": name, "sender.idle.ms": 1000, "buffer.memory": 1 << 18}
     yield {"bootstrap.servers": kafka.bootstrap_servers, **own}
     wait_until_gone(name)
 

@@ -7,10 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fixture_types import Start
 from spark_writes import stored
 
 from shmaccum import ProducerConfig
@@ -41,19 +39,6 @@ def test_a_process_has_one_producer_for_a_configuration_until_it_is_closed(confi
     assert producer(config) is second
     assert second.send("t", b"2").get(10).topic == "t"
     assert gc.get_freeze_count() == frozen
-
-
-def test_a_forked_child_goes_on_and_its_end_does_not_matter(config: ProducerConfig, start: Start) -> None:
-    producer(config).send("t", b"parent", partition=0).get(10)
-    assert start(send_and_close, config, how="fork").result() == 1
-    assert producer(config).send("t", b"parent again", partition=0).get(10).offset == 2
-    values = [record.value for record in stored(Path(config.log_dir), "t")]
-    assert values == [b"parent", b"child", b"parent again"]
-
-
-def send_and_close(link: Any, config: ProducerConfig) -> int:
-    with producer(config) as mine:
-        return mine.send("t", b"child", partition=0).get(10).offset
 
 
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["exits", "is killed"])
