@@ -22,10 +22,12 @@ from multiprocessing.connection import Connection
 
 import pytest
 import runs
+from killpoints import interrupt_before, lines_here
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Start, finish, in_threads, wait_until
 
 from shmaccum._core import Buffer, Slot, Super
+from shmaccum.accumulator import buffer_pool
 from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, ProducerClosedError, RecordTooLargeError
 from shmaccum.shm.lifecycle import detach
@@ -97,6 +99,17 @@ def test_cleanup_memory_availability_on_an_error_in_the_wait(make_pool: MakePool
     assert pool.available_memory() == 8
     assert pool.queued() == 0
     pool.allocate(8, 0)  # this does not time out
+
+
+def test_an_interrupt_of_an_allocation_leaks_no_memory(make_pool: MakePool) -> None:
+    """Wherever it comes: memory that the caller has not got is free again."""
+    pool = make_pool(64, 8)
+    taken: list[Buffer] = []
+    lines = lines_here(lambda: pool.allocate(8, 0, taken), buffer_pool)
+    pool.deallocate(*taken)
+    for line in lines:
+        interrupt_before(line, lambda: pool.allocate(8, 0), buffer_pool)
+        assert pool.available_memory() == 64, f"after an interrupt before {line}"
 
 
 def hammer(link: Connection, name: str, iterations: int, seed: int) -> None:
