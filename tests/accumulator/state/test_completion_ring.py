@@ -1,13 +1,15 @@
-"""Completion rings lose and overwrite no completion; duplicates have no effect."""
+"""Completion rings lose, overwrite and double no completion."""
 
 from __future__ import annotations
 
 import pytest
 from accumulators import BATCH_SIZE, HALF, TP0, Log, assert_empty, drain, queued
 from fixture_types import OpenAccumulator
+from killpoints import die, die_in
 from runs import threads
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Process
+from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.errors import KafkaError, error_for_code
 from tools.support.accumulators import Accumulators
 
@@ -42,4 +44,21 @@ def test_ring_holds_the_completions_of_threads_that_waited_for_memory(accumulato
                 log.take(drain(accumulator))
     log.take_all()
     assert sorted(future.get(1).offset for future in futures) == list(range(6 * SLOTS))
+    assert_empty(accumulator)
+
+
+def test_next_sender_pushes_no_completion_twice(accumulator: Accumulators) -> None:
+    """One died between the push of a completion and the end of its batch; else the ring could overflow in the end."""
+    future = accumulator.append(TP0, 0, None, b"value").future
+    (batch,) = drain(accumulator)
+
+    def complete_and_die() -> None:
+        accumulator.pool.deallocate = lambda *buffers, timeout_s: die()  # type: ignore[method-assign]
+        accumulator.sender.complete([BatchOutcome(batch, 7)])
+
+    die_in(complete_and_die)
+    accumulator.sender.recover()
+    slab = accumulator.slab
+    assert slab.words[slab.geometry.process(slab.me) + Process.RING_TAIL] == 1
+    assert future.get(0).offset == 7
     assert_empty(accumulator)
