@@ -65,3 +65,19 @@ def test_every_transactional_scenario_of_kafkas_tests_has_a_test_or_a_reason() -
         scenarios = re.findall(r"`(\w+)`", " ".join(row for row, _ in rows))
         assert (name, len(scenarios), len(set(scenarios))) == (name, int(count), int(count))
         assert [row for row, here in rows if not _TEST.search(here) and not here.startswith("no counterpart: ")] == []
+
+
+OUTCOMES = ("passed", "differs: ", "refused on purpose: ")
+
+
+def test_every_test_of_other_clients_has_an_outcome_and_a_test_of_ours() -> None:
+    text = (ROOT / "docs" / "compat.md").read_text()
+    tables = re.findall(r"^### ([\w-]+, [\w/.]+): (\d+)\n\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(tables) == 7
+    for heading, count, table in tables:
+        rows = re.findall(r"^\| (`.*?`) \| (.*?) \| (.*) \|$", table, re.MULTILINE)
+        theirs = [name for names, _, _ in rows for name in re.findall(r"`([\w.]+)`", names)]
+        assert (heading, len(theirs), len(set(theirs))) == (heading, int(count), int(count))
+        for names, outcome, here in rows:
+            assert outcome.startswith(OUTCOMES), names
+            assert _TEST.search(here), names

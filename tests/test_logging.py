@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import logging.config
@@ -17,7 +16,7 @@ import pytest
 from brokers import PATIENCE_S, consume
 from fixture_types import Capture, Link, Start
 from processes import in_threads
-from producers import kill_sender, sender_pid, settings_of, stop_sender, wait_until_gone
+from producers import kill_sender, settings_of, stopped_sender, wait_until_gone
 from runs import run_python
 
 from shmaccum.errors import ConfigError
@@ -28,15 +27,13 @@ Config = dict[str, Any]
 Handler = Callable[..., KafkaHandler]
 
 
-@pytest.fixture
-def config(kafka: KafkaCluster, slab_name: str) -> Config:
-    """Return settings of a small slab."""
-    return {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "shmaccum.name": slab_name,
-        "sender.idle.ms": 100,
-        "buffer.memory": 1 << 18,
-    }
+@pytest.fixture(scope="module")
+def config(kafka: KafkaCluster) -> Iterator[Config]:
+    """Return settings of a small slab, which stays from one test to the next, and must go at the end."""
+    name = f"logging-{os.getpid()}"
+    own = {"shmaccum.name": name, "sender.idle.ms": 1000, "buffer.memory": 1 << 18}
+    yield {"bootstrap.servers": kafka.bootstrap_servers, **own}
+    wait_until_gone(name)
 
 
 @pytest.fixture
@@ -64,18 +61,6 @@ def handler(config: Config, logger: logging.Logger, kafka: KafkaCluster, topic: 
     yield make
     for each in made:
         each.close()
-    wait_until_gone(config["shmaccum.name"])
-
-
-@contextlib.contextmanager
-def stopped_sender(handler: KafkaHandler) -> Iterator[None]:
-    """Stop the sender, so that the slab only fills."""
-    stop_sender(handler._producer)  # type: ignore[arg-type]
-    pid = sender_pid(handler._producer)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def read(config: Config, topic: str) -> list[Any]:
@@ -174,7 +159,7 @@ def test_a_full_slab_drops_and_counts(handler: Handler, logger: logging.Logger, 
     made = handler(on_full="drop")
     logger.info("first")
     made.flush()
-    with stopped_sender(made):
+    with stopped_sender(made._producer):  # type: ignore[arg-type]
         fill(logger)
         dropped = made.dropped
         assert 0 < dropped < 100
@@ -190,7 +175,7 @@ def test_a_full_slab_blocks_and_loses_nothing(
     logger.info("first")
     made.flush()
     threads = [threading.Thread(target=fill, args=(logger,)) for _ in range(2)]
-    with stopped_sender(made):
+    with stopped_sender(made._producer):  # type: ignore[arg-type]
         for thread in threads:
             thread.start()
         threads[0].join(0.2)
@@ -210,7 +195,7 @@ def test_a_slab_that_stays_full_is_counted_under_block(
     made = handler(on_full="block", config=config | {"max.block.ms": 50})
     logger.info("first")
     made.flush()
-    with stopped_sender(made):
+    with stopped_sender(made._producer):  # type: ignore[arg-type]
         fill(logger, 28)
         assert made.dropped > 0
 
@@ -328,7 +313,6 @@ def test_dict_config_and_the_interpreters_end(kafka: KafkaCluster, config: Confi
         (b"application", b"logged at the end"),
         (b"application", b"logged at exit"),
     ]
-    wait_until_gone(config["shmaccum.name"])
 
 
 def test_settings_can_come_from_a_file(tmp_path: Path, slab_name: str, logger: logging.Logger) -> None:
@@ -371,4 +355,3 @@ def test_greenlets_do_not_take_each_other_for_recursion(kafka: KafkaCluster, con
     done = run_python("-c", GREENLETS, topic, json.dumps(config))
     assert (done.stdout, done.returncode) == ("0 0\n", 0), done.stderr
     assert len(set(texts(config, topic))) == 500
-    wait_until_gone(config["shmaccum.name"])

@@ -1,8 +1,10 @@
-"""What the package refuses to run on, and that it says why."""
+"""What the package refuses to run on, and that it says why; and how many cores it takes a machine to have."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ from producers import wait_until_gone
 from runs import run_python
 
 import shmaccum
-from shmaccum import _platform
+from shmaccum import _platform, procfs
 from shmaccum._core import OrderedWords
 from shmaccum.observe.report import report
 from shmaccum.shm import segment
@@ -88,3 +90,36 @@ def test_a_slab_is_used_through_words_with_barriers(
         assert report(slab_name).memory.waiting_threads == 0
         assert producer.metrics()
     wait_until_gone(slab_name)
+
+
+# --- how many cores a process can use: by its affinity, and the quotas of its cgroups -----------------
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "cores"),
+    [
+        ("0::/", {}, 64),
+        ("0::/pod/c", {"pod/c/cpu.max": "max 100000"}, 64),
+        ("0::/pod/c", {"pod/cpu.max": "1600000 100000", "pod/c/cpu.max": "2400000 100000"}, 16),
+        ("0::/pod/c", {"pod/c/cpu.max": "150000 100000"}, 1),
+        ("0::/pod/c", {"pod/c/cpu.max": "50000 100000"}, 1),
+        ("0::/pod/c", {"pod/c/cpu.max": "12800000 100000"}, 64),
+        ("0::/pod/c", {"pod/c/cpu.max": "nonsense"}, 64),
+        ("0::/pod/c", {"pod/c/cpu.max": "1 0"}, 64),
+        ("4:cpu,x:/c", {"cpu,x/c/cpu.cfs_quota_us": "800000", "cpu,x/c/cpu.cfs_period_us": "100000"}, 8),
+        ("4:cpu,x:/c", {"cpu,x/c/cpu.cfs_quota_us": "-1", "cpu,x/c/cpu.cfs_period_us": "100000"}, 64),
+        ("nonsense", {}, 64),
+    ],
+)
+def test_usable_cores(
+    cgroup: str, files: Mapping[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "own").write_text(f"{cgroup}\n")
+    monkeypatch.setattr(procfs, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(procfs, "OWN_CGROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+
+    assert procfs.usable_cores() == cores

@@ -32,8 +32,6 @@ from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
 
-SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + bytes(2 * BATCH_SIZE)
-
 
 def test_death_before_commit_leaves_no_record(accumulator: Accumulators) -> None:
     """Bytes behind the committed ones are ignored."""
@@ -62,7 +60,6 @@ def append_and_say(link: Link, name: str, count: int, processes: int = 16) -> No
 
 
 def test_records_survive_producer_death(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    """Records for which `append` has returned survive the process."""
     victim = start(append_and_say, slab_name, 100)
     assert victim.hear() == "appended"
     victim.kill()

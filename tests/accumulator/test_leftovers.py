@@ -62,7 +62,6 @@ def test_time_without_a_sender_does_not_expire_orphans(accumulator: Accumulators
 
 
 def test_living_contributor_keeps_its_timeout(accumulator: Accumulators) -> None:
-    """A batch with a living contributor expires at the time promised to that."""
     future = accumulator.append(TP0, 0, None, b"living").future
     age(accumulator)
     created = created_ms(accumulator, TP0)

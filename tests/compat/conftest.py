@@ -19,8 +19,6 @@ from shmaccum.compat.kafka_python import KafkaProducer
 from tools.kafka import KafkaCluster
 from tools.support.slabcheck import sender_pid
 
-NOWHERE = "127.0.0.1:1"
-"""An address at which no broker can be."""
 IDLE_MS = 600_000
 
 
@@ -73,8 +71,8 @@ def kept() -> Iterator[set[str]]:
 
 
 @pytest.fixture
-def confluent(slab_name: str, kept: set[str], request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Return ``confluent(settings={}, kind=Producer)``: a producer of a small slab, of the test alone without a broker.
+def confluent(kept: set[str], request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Return ``confluent(settings={}, kind=Producer)``: a producer of a small slab.
 
     It writes to Apache Kafka unless the settings name other brokers.
     """
@@ -84,8 +82,6 @@ def confluent(slab_name: str, kept: set[str], request: pytest.FixtureRequest) ->
         given = settings or {}
         servers = given.get("bootstrap.servers") or request.getfixturevalue("servers")
         own: dict[str, Any] = {"bootstrap.servers": servers, "sender.idle.ms": IDLE_MS}
-        if servers == NOWHERE:
-            own |= {"shmaccum.name": slab_name, "sender.idle.ms": 100}
         if "queue.buffering.max.kbytes" not in given:
             own["buffer.memory"] = 1 << 20
         made.append(kind(own | given))
@@ -98,12 +94,11 @@ def confluent(slab_name: str, kept: set[str], request: pytest.FixtureRequest) ->
             producer.purge()
             if producer._producer is not None:
                 producer._producer.close(0)
-    wait_until_gone(slab_name)
 
 
 @pytest.fixture
 def kafka_python(slab_name: str, kept: set[str], request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Return ``kafka_python(**configs)``: a producer of a small slab, of the test alone without a broker.
+    """Return ``kafka_python(**configs)``: a producer of a small slab; one that a test names must be gone at the end.
 
     It writes to Apache Kafka unless the configs name other brokers.
     """
@@ -112,8 +107,6 @@ def kafka_python(slab_name: str, kept: set[str], request: pytest.FixtureRequest)
     def make(**configs: Any) -> KafkaProducer:
         servers = configs.get("bootstrap_servers") or request.getfixturevalue("servers")
         own: dict[str, Any] = {"bootstrap_servers": servers, "sender_idle_ms": IDLE_MS, "buffer_memory": 1 << 20}
-        if servers == NOWHERE:
-            own |= {"shmaccum_name": slab_name, "sender_idle_ms": 100}
         made.append(KafkaProducer(**(own | configs)))
         kept.add(made[-1]._producer.config.slab_name(os.geteuid()))
         return made[-1]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import signal
 import struct
 import threading
 import weakref
@@ -22,7 +20,7 @@ from brokers import PATIENCE_S
 from confluent_kafka import KafkaError, KafkaException
 from fixture_types import Link, Make, MonkeyPatch, Start
 from processes import in_threads
-from producers import sender_pid, settings_of, stop_sender, wait_until_gone
+from producers import settings_of, stopped_sender, wait_until_gone
 
 from shmaccum._core import Message
 from shmaccum.compat import confluent as module
@@ -344,13 +342,10 @@ def test_a_full_slab_is_a_buffer_error(existing: str, confluent: Make) -> None:
         while True:
             producer.produce(existing, b"x" * 10_000)
 
-    stop_sender(producer._producer)
-    try:
+    with stopped_sender(producer._producer):
         with pytest.raises(BufferError, match="Local: Queue full"):
             fill()
         accepted = len(producer)
-    finally:
-        os.kill(sender_pid(producer._producer), signal.SIGCONT)
     assert 0 < accepted < 7
     assert (producer.flush(PATIENCE_S), errors) == (0, [None] * (1 + accepted))
 
@@ -448,15 +443,12 @@ def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, con
     producer = confluent()
     producer.produce(existing, b"first", partition=0)
     producer.flush()
-    stop_sender(producer._producer)
-    try:
+    with stopped_sender(producer._producer):
         producer.produce(existing, b"purged", partition=0, callback=lambda error, _: codes.append(error.code()))
         producer.purge(in_queue=False)
         assert (producer.flush(0.01), codes) == (1, [])
         producer.purge()
         assert (len(producer), producer.flush(0.01), codes) == (1, 0, [KafkaError._PURGE_INFLIGHT])
-    finally:
-        os.kill(sender_pid(producer._producer), signal.SIGCONT)
     assert producer.close()
     assert len(codes) == 1, "a message is reported once"
     assert values(existing) == [b"first", b"purged"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from enum import StrEnum
@@ -23,7 +21,7 @@ from kafka.errors import (
 )
 from kafka.producer.future import RecordMetadata
 from kafka.serializer import DefaultSerializer, JsonSerializer
-from producers import sender_pid, stop_sender, wait_until
+from producers import stopped_sender, wait_until
 from runs import run_python
 
 from shmaccum.compat.kafka_python import KafkaProducer, futures
@@ -97,14 +95,11 @@ def test_a_failed_record_has_kafka_pythons_error(existing: str, kafka_python: Ma
     own = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 100}
     producer = kafka_python(**own)
     producer.send(existing, b"first").get(PATIENCE_S)
-    stop_sender(producer._producer)
-    try:
+    with stopped_sender(producer._producer):
         future = producer.send(existing, b"value")
         with pytest.raises(KafkaTimeoutError):
             future.get(timeout=0.01)
         time.sleep(0.4)
-    finally:
-        os.kill(sender_pid(producer._producer), signal.SIGCONT)
     errors: list[Any] = []
     future.add_errback(errors.append).chain(chained := theirs.future.Future())
     with pytest.raises(KafkaTimeoutError):

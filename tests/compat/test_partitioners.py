@@ -43,7 +43,6 @@ def test_a_null_key_has_one_partition_or_any() -> None:
 def test_keys_stay_in_their_partitions(
     kafka: KafkaCluster, settings: dict[str, Any], topic: str, confluent: Make
 ) -> None:
-    """Records of librdkafka and ours, by the same settings, are in the same partitions."""
     for partitioner in (None, "consistent", "murmur2_random", "fnv1a"):
         name = f"{topic}-{partitioner}"
         kafka.admin.create_topic(name, 3)

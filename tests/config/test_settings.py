@@ -1,5 +1,6 @@
 """The definitions: what they promise of Kafka, and that they hold together."""
 
+import pickle
 import re
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from shmaccum.config import ProducerConfig
 from shmaccum.config.configdef import Scope
 from shmaccum.config.foreign_settings import ELSEWHERE
+from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
 
+LOG = {"transport": "log", "log.dir": "/data/out"}
 KAFKA_DEFAULTS = """
     acks=all batch.size=16384 buffer.memory=33554432 bootstrap.servers=[] client.dns.lookup=use_all_dns_ips
     client.id="" transactional.id="" transaction.timeout.ms=60000 compression.gzip.level=-1 compression.lz4.level=9
@@ -68,9 +71,9 @@ def test_lower_bounds(bound: str) -> None:
     name, _, limits = bound.partition("=")
     lowest, *lower = map(int, limits.split("/"))
     too_low = lower[0] if lower else lowest - 1
-    assert ProducerConfig.parse({"transport": "log", "log.dir": "out", name: str(lowest)})[name] == lowest
+    assert ProducerConfig.parse(LOG | {name: str(lowest)})[name] == lowest
     with pytest.raises(ConfigError, match=f"^{re.escape(name)} = {too_low}: must be "):
-        ProducerConfig.parse({"transport": "log", "log.dir": "out", name: too_low})
+        ProducerConfig.parse(LOG | {name: too_low})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_lower_bounds(bound: str) -> None:
 )
 def test_values_that_are_refused(name: str, wrong: object) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(name)} = .*: must be "):
-        ProducerConfig.parse({"transport": "log", "log.dir": "out", name: wrong})
+        ProducerConfig.parse(LOG | {name: wrong})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_values_that_are_refused(name: str, wrong: object) -> None:
     ],
 )
 def test_words_in_any_case(name: str, given: str, taken: str) -> None:
-    assert ProducerConfig.parse({"transport": "log", "log.dir": "out", name: given})[name] == taken
+    assert ProducerConfig.parse(LOG | {name: given})[name] == taken
 
 
 def test_advice_is_for_foreign_names_and_names_existing_settings() -> None:
@@ -141,3 +144,69 @@ def test_advice_is_for_foreign_names_and_names_existing_settings() -> None:
 def test_settings_of_other_clients_are_refused_with_advice(name: str, advice: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(f'{name}: no such setting; {advice}')}"):
         ProducerConfig.parse({"bootstrap.servers": "broker1:9092", name: "x"})
+
+
+# --- what every set of settings does: parse, refuse, and stay as it is -----------------------------------
+
+
+def test_cannot_be_changed() -> None:
+    given: dict[str, object] = LOG | {"client.id": "a", "linger.ms": "20"}
+    config = ProducerConfig.parse(given)
+
+    given |= {"client.id": "b"}
+    config.as_dict()["client.id"] = "b"
+    for name, value in (("client_id", "b"), ("new", "b"), ("explicit", frozenset())):
+        with pytest.raises(AttributeError):
+            setattr(config, name, value)
+    assert config.client_id == config["client.id"] == config.as_dict()["client.id"] == "a"
+    assert config.linger_ms == 20
+    assert config.explicit == set(given)
+
+
+def test_survives_pickling_and_shows_no_password() -> None:
+    config = ProducerConfig.parse(LOG | {"linger.ms": 5, "retries": 7, "sasl.password": "secret"})
+
+    assert repr(config) == (
+        "ProducerConfig({'retries': 7, 'sasl.password': [hidden], 'log.dir': '/data/out', 'transport': 'log'})"
+    )
+    assert "secret" not in str(config.as_dict())
+    copy = pickle.loads(pickle.dumps(config))
+    assert copy.as_dict() == config.as_dict()
+    assert copy.explicit == config.explicit
+    assert copy.sasl_password == Password("secret")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"linger.msec": 1}, ["linger.msec: no such setting; did you mean linger.ms?"]),
+        ({"linger_ms": 1}, ["linger_ms: no such setting; did you mean linger.ms?"]),
+        ({"LINGER.MS": 1}, ["LINGER.MS: no such setting; did you mean linger.ms?"]),
+        ({"xyz": 1}, ["xyz: no such setting; docs/configuration.md lists all settings"]),
+        ({"linger.ms": "often"}, ["linger.ms = 'often': expected a whole number of at most 64 bits"]),
+        ({"linger.ms": -1}, ["linger.ms = -1: must be at least 0"]),
+        ({"sasl.password": ["secret"]}, ["sasl.password = [hidden]: expected text (str), not list"]),
+        (
+            {"linger.ms": -1, "sasl.passwort": "a", "client.id": 1},
+            [
+                "3 problems in the configuration:",
+                "- linger.ms = -1: must be at least 0",
+                "- sasl.passwort: no such setting; did you mean sasl.password?",
+                "- client.id = 1: expected text (str), not int",
+            ],
+        ),
+        (
+            {"batch.max.bytes": 9999999, "log.dir": ""},
+            [
+                "2 problems in the configuration:",
+                "- log.dir is missing: transport log needs a directory to write to",
+                "- batch.max.bytes = 9999999: must be at most max.request.size, which is 1048576; a batch of that size "
+                "would be refused",
+            ],
+        ),
+    ],
+)
+def test_all_that_is_wrong_is_said_at_once(given: dict[str, object], said: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ProducerConfig.parse(LOG | given)
+    assert str(refused.value).splitlines() == said

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 from fixture_types import LogCapture
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import parse_properties, read_settings
 from shmaccum.errors import ConfigError
 
@@ -33,42 +35,12 @@ from shmaccum.errors import ConfigError
         ("a=ends in a backslash\\\\\nb=2", {"a": "ends in a backslash\\", "b": "2"}),
         ("a=cut\\", {"a": "cut"}),
         (r"a\ b\=c\:d=1", {"a b=c:d": "1"}),
-        (r"a=\tx\n\u00e9\q\\", {"a": "\tx\n\u00e9q\\"}),
+        (r"a=\tx\n\r\f\u00e9\u2028\q\\\!", {"a": "\tx\n\r\f\u00e9\u2028q\\!"}),
         ("\\#a=1", {"#a": "1"}),
     ],
 )
 def test_properties(text: str, found: dict[str, str]) -> None:
     assert parse_properties(text) == found
-
-
-def as_java_stores(text: str, *, is_key: bool) -> str:
-    """Escape as ``java.util.Properties.store`` does."""
-    named = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
-    out = ""
-    for index, each in enumerate(text):
-        if each in named:
-            out += named[each]
-        elif each in "\\=:#!" or (each == " " and (is_key or index == 0)):
-            out += "\\" + each
-        elif " " <= each <= "~":
-            out += each
-        else:
-            utf_16 = each.encode("utf-16-be")
-            out += "".join(f"\\u{utf_16[at : at + 2].hex()}" for at in range(0, len(utf_16), 2))
-    return out
-
-
-BASIC = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
-
-
-@settings(max_examples=30)
-@given(st.dictionaries(BASIC, BASIC))
-def test_what_java_stores_is_read_back(properties: dict[str, str]) -> None:
-    lines = [
-        f"{as_java_stores(key, is_key=True)}={as_java_stores(value, is_key=False)}\n"
-        for key, value in properties.items()
-    ]
-    assert parse_properties("#Mon Nov 24 10:00:00 UTC 2025\n" + "".join(lines)) == properties
 
 
 def test_the_content_says_which_it_is(tmp_path: Path) -> None:
@@ -121,3 +93,10 @@ def test_a_private_file_causes_no_warning(content: str, mode: int, tmp_path: Pat
     file.chmod(mode)
     read_settings(file)
     assert caplog.messages == []
+
+
+@given(st.text(), st.sampled_from(sorted(ProducerConfig.settings)), st.text())
+def test_any_text_is_settings_or_a_config_error(text: str, name: str, value: str) -> None:
+    for file in (text, f"{name}={value}"):
+        with contextlib.suppress(ConfigError):
+            ProducerConfig.parse(parse_properties(file))

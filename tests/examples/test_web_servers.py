@@ -13,8 +13,11 @@ Serve = Callable[..., Shop]
 ADDRESS = "127.0.0.1:PORT"
 
 
-@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["each worker loads it", "preloaded"])
+@pytest.mark.parametrize(
+    "options", [[], ["--preload"], ["--worker-class", "gevent"]], ids=["sync", "preload", "gevent"]
+)
 def test_gunicorn(serve: Serve, options: list[str]) -> None:
+    """The workers load the application, or fork with it; or load it after gevent has patched them."""
     command = ("-m", "gunicorn", "--config", "gunicorn.conf.py", "--bind", ADDRESS, *options, "app")
     serve(sys.executable, *command, cwd="wsgi")
 

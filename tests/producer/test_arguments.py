@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
-import os
-import signal
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from fixture_types import Produce, Settings
-from producers import sender_pid, stop_sender, wait_until
+from producers import stopped_sender, wait_until, wait_until_gone
 from senders import read_partition
 
-from shmaccum import Producer, RecordMetadata, TopicPartition
-from shmaccum.errors import ConfigError, IllegalArgumentError, KafkaTimeoutError, SerializationError
+from shmaccum import AsyncProducer, Producer, RecordMetadata, TopicPartition
+from shmaccum.cli.doctor import Level, slab_findings
+from shmaccum.compat import confluent, kafka_python
+from shmaccum.errors import ConfigError, IllegalArgumentError, KafkaTimeoutError, SerializationError, SlabMemoryError
+from shmaccum.shm import names
 
 
 class TopicSerializer:
@@ -46,6 +50,8 @@ def test_a_serializer_gets_the_topic(join: Produce, kept_log: Path, topic: str) 
         producer = join(value_serializer=serializer, key_serializer=json.dumps)
         metadata = producer.send(topic, 5, {"a": 1}, partition=0).get(20)
         assert (metadata.serialized_key_size, metadata.serialized_value_size) == (8, len(topic) + 3)
+        with pytest.raises(SerializationError, match=r"value\.serializer or interceptor\.classes"):
+            producer.send_batch(topic, pa.record_batch({"value": ["columns"]}))
     found = [(record.key, record.value) for record in read_partition(kept_log, topic)]
     assert found == [(b'{"a": 1}', f"{topic}: 5".encode())] * 3
 
@@ -88,24 +94,19 @@ def test_a_timeout_that_is_negative_or_no_number_is_refused(producer: Producer) 
     assert producer.send("t", b"still open").get(20).topic == "t"
 
 
-def test_a_negative_partition_is_no_reason_to_try_again(producer: Producer) -> None:
-    with pytest.raises(IllegalArgumentError, match="Invalid partition: -2") as caught:
-        producer.send("t", b"v", partition=-2)
-    assert not caught.value.retriable
-    with pytest.raises(IllegalArgumentError, match="Invalid partition: -2"):
-        producer.send_batch("t", pa.record_batch({"value": ["v"], "partition": [-2]}))
-
-
 def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None:
     """A producer that never waits: what the sender knows of a topic is there for all."""
     produce().partitions_for("t")
     hasty = produce(max_block_ms=0)
     assert hasty.send("t", b"v").get(20).offset == 0
     assert len(hasty.send_batch("t", pa.record_batch({"value": ["v"] * 5000})).get(20).offsets) == 5000
-    stop_sender(hasty)  # or it could answer before the call looks
-    with pytest.raises(KafkaTimeoutError, match=r"u not present in metadata after 0 ms.*max\.block\.ms = 0.*requested"):
+    # Else the sender could answer before the call looks.
+    said = r"u not present in metadata after 0 ms.*max\.block\.ms = 0.*requested"
+    with (
+        stopped_sender(hasty),
+        pytest.raises(KafkaTimeoutError, match=said),
+    ):
         hasty.send("u", b"v")
-    os.kill(sender_pid(hasty), signal.SIGCONT)
     wait_until(lambda: hasty._accumulator.state.map.topics["u"].partition_count, "the sender has asked")
     assert hasty.send("u", b"v").get(20).offset == 0
 
@@ -130,3 +131,49 @@ def test_a_producer_of_a_file(kept: Settings, tmp_path: Path) -> None:
         assert producer.send("t", b"v").get(20).offset >= 0
     with pytest.raises(ConfigError, match=r"cannot read settings from .*missing: No such file"):
         Producer.from_file(tmp_path / "missing")
+
+
+# --- uses that cannot work say what to do -------------------------------------------------------------
+
+ADVICE = "cannot be pickled.*in the process that uses it.*share one slab"
+
+
+def test_a_producer_is_not_pickled(produce: Produce, settings: Settings) -> None:
+    for producer in (produce(), AsyncProducer(settings())):
+        for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=f"{type(producer).__name__} {ADVICE}"):
+                copied(producer)
+        with pytest.raises(TypeError, match=ADVICE):
+            pickle.dumps({"job": producer.send})
+
+
+def test_a_producer_of_another_client_is_not_pickled(slab_name: str) -> None:
+    own = {"bootstrap.servers": "127.0.0.1:1", "shmaccum.name": slab_name, "sender.idle.ms": 100}
+    theirs: list[Any] = [
+        confluent.Producer(own),
+        confluent.SerializingProducer(own),
+        kafka_python.KafkaProducer(bootstrap_servers="127.0.0.1:1", shmaccum_name=f"{slab_name}-k", sender_idle_ms=100),
+    ]
+    for producer in theirs:
+        with pytest.raises(TypeError, match=f"{type(producer).__name__} {ADVICE}"):
+            pickle.dumps(producer)
+        producer.close()
+    wait_until_gone(slab_name)
+    wait_until_gone(f"{slab_name}-k")
+
+
+@pytest.mark.parametrize("make", [Producer, AsyncProducer])
+def test_settings_that_are_no_mapping(make: Callable[[Any], Any]) -> None:
+    said = r"settings must be a dict, not \w+: {'bootstrap\.servers': 'broker1:9092'}"
+    for given in ("broker1:9092", b"broker1:9092", ["broker1:9092"], None, 9092):
+        with pytest.raises(ConfigError, match=said):
+            make(given)
+
+
+def test_there_is_no_shared_memory(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "SHM_DIRECTORY", str(tmp_path / "shm"))
+    with pytest.raises(SlabMemoryError, match=f"{tmp_path}/shm: No such file or directory.*mount a tmpfs"):
+        Producer(settings())
+    (found,) = slab_findings()
+    assert found.level is Level.PROBLEM
+    assert f"{tmp_path}/shm: No such file or directory" in found.text

@@ -24,24 +24,9 @@ from producers import kept_slab, kill_sender, sender_pid, stop_sender, wait_unti
 from runs import in_threads
 from senders import read_values
 
-from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
+from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord, errors
 from shmaccum._core import Process, Super
 from shmaccum.accumulator.append.pending_batches import PendingBatches
-from shmaccum.errors import (
-    BufferExhaustedError,
-    ConfigError,
-    DeadOwnerError,
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaTimeoutError,
-    LockTimeoutError,
-    ProducerClosedError,
-    RecordTooLargeError,
-    ResultTimeoutError,
-    SenderError,
-    SerializationError,
-    UnknownTopicOrPartitionError,
-)
 from shmaccum.producer.loop_calls import BURST
 from shmaccum.sender.process import SenderWatch
 
@@ -185,12 +170,12 @@ async def test_flush_and_the_end_of_the_block_wait_for_what_was_sent_before(open
         assert all(future.succeeded() for future in futures)
         async with stopped_sender(producer, topic):
             pending = await producer.send(topic, b"value")
-            with pytest.raises(KafkaTimeoutError, match=r"1 batches are not acknowledged after 0\.01 s"):
+            with pytest.raises(errors.KafkaTimeoutError, match=r"1 batches are not acknowledged after 0\.01 s"):
                 await producer.flush(0.01)
-            with pytest.raises(IllegalArgumentError):
+            with pytest.raises(errors.IllegalArgumentError):
                 await producer.flush(-1)
     assert pending.succeeded()
-    with pytest.raises(ProducerClosedError):
+    with pytest.raises(errors.ProducerClosedError):
         await producer.send(topic, b"late")
     await producer.flush()
     await producer.close()
@@ -209,7 +194,7 @@ async def test_columns(open_small: Open, topic: str) -> None:
         assert (await last).offset == 2000
         assert future.exception() is None
         assert queued(producer) == 0
-        with pytest.raises(SerializationError):
+        with pytest.raises(errors.SerializationError):
             await producer.send_batch(topic, pa.RecordBatch.from_pydict({"wrong": pa.array([1])}))
 
 
@@ -243,14 +228,16 @@ async def test_sends_let_other_tasks_run(open_producer: Open, topic: str) -> Non
 async def test_refused_record_raises_at_send(open_producer: Open, topic: str, kept_log: Path) -> None:
     told: list[Any] = []
     async with open_producer(max_request_size=1000) as producer:
-        with pytest.raises(RecordTooLargeError):
+        with pytest.raises(errors.RecordTooLargeError):
             await producer.send(topic, bytes(2000), on_delivery=lambda error, _: told.append(type(error)))
-        with pytest.raises(SerializationError):
+        with pytest.raises(errors.SerializationError):
             await producer.send(topic, 17)
-        with pytest.raises(UnknownTopicOrPartitionError, match=f"Partition 9 of topic {topic} with partition count 3"):
+        with pytest.raises(
+            errors.UnknownTopicOrPartitionError, match=f"Partition 9 of topic {topic} with partition count 3"
+        ):
             await producer.send(topic, b"value", partition=9, on_delivery=lambda error, _: told.append(type(error)))
         await producer.send_and_wait(topic, b"value", partition=0)
-    assert told == [RecordTooLargeError, UnknownTopicOrPartitionError]
+    assert told == [errors.RecordTooLargeError, errors.UnknownTopicOrPartitionError]
     assert read_values(kept_log, topic) == [b"value"]
 
 
@@ -260,10 +247,10 @@ async def test_failed_record_raises_at_its_future(open_producer: Open, topic: st
         async with stopped_sender(producer, topic):
             future = await producer.send(topic, b"late")
             await asyncio.sleep(0.4)
-        with pytest.raises(KafkaTimeoutError):
+        with pytest.raises(errors.KafkaTimeoutError):
             await future
-        assert isinstance(future.exception(), KafkaTimeoutError)
-        assert not isinstance(future.exception(), ResultTimeoutError)
+        assert isinstance(future.exception(), errors.KafkaTimeoutError)
+        assert not isinstance(future.exception(), errors.ResultTimeoutError)
 
 
 @in_both_loops
@@ -289,11 +276,11 @@ async def test_serializers_and_interceptors_see_each_record_once(
     async with open_producer(**own) as producer:
         await producer.send("changed", "first", headers=[("name", b"value")], partition=0)
         await until(lambda: len(seen) == 3)
-        with pytest.raises(RecordTooLargeError):
+        with pytest.raises(errors.RecordTooLargeError):
             await producer.send("changed", "too large" * 200)
     assert seen == [
         *(("sent", "first"), ("serialized", "first"), (topic, type(None))),
-        *(("sent", "too large"), ("serialized", "too large"), (topic, RecordTooLargeError)),
+        *(("sent", "too large"), ("serialized", "too large"), (topic, errors.RecordTooLargeError)),
     ]
     assert [value for number in range(3) for value in read_values(kept_log, topic, number)] == [b"first"]
 
@@ -308,7 +295,7 @@ async def test_unknown_topic_holds_up_no_other(open_producer: Open, topic: str) 
             await asyncio.sleep(SOON_S)
             pending = await producer.send(topic, b"second")
             assert not waiting.done()
-            with pytest.raises(KafkaTimeoutError, match=f"Topic {new} not present in metadata after 300 ms"):
+            with pytest.raises(errors.KafkaTimeoutError, match=f"Topic {new} not present in metadata after 300 ms"):
                 await waiting
             assert turns() > 10
             waits: list[Awaitable[Any]] = [producer.send(new, b"value"), producer.partitions_for(new)]
@@ -348,7 +335,7 @@ async def test_memory_that_does_not_come_in_time(open_small: Open, topic: str) -
     told: list[Any] = []
     async with open_small(max_block_ms=200) as producer:
         async with stopped_sender(producer, topic):
-            with pytest.raises(BufferExhaustedError) as caught:
+            with pytest.raises(errors.BufferExhaustedError) as caught:
                 await producer.send_batch(topic, LARGE_ROWS)
             sends = [
                 producer.send(topic, LARGE_VALUE, on_delivery=lambda error, _: told.append(type(error)))
@@ -360,7 +347,7 @@ async def test_memory_that_does_not_come_in_time(open_small: Open, topic: str) -
         assert accepted is not None
         assert accepted.rows.tolist() == [0, 1, 2, 3]
         assert (await accepted).offsets.tolist() == [0, 1, 2, 3] + [-1] * 6
-    assert [type(each) for each in outcomes] == told == [BufferExhaustedError] * 3
+    assert [type(each) for each in outcomes] == told == [errors.BufferExhaustedError] * 3
 
 
 @in_both_loops
@@ -427,11 +414,11 @@ async def test_close_ends_what_waits(open_small: Open, topic: str) -> None:
         send = asyncio.create_task(producer.send(topic, LARGE_VALUE))
         await asyncio.sleep(SOON_S)
         await producer.close(timeout=0)
-        with pytest.raises(ProducerClosedError):
+        with pytest.raises(errors.ProducerClosedError):
             await send
-        with pytest.raises(IllegalStateError):
+        with pytest.raises(errors.IllegalStateError):
             await acknowledgement
-        with pytest.raises(ProducerClosedError) as caught:
+        with pytest.raises(errors.ProducerClosedError) as caught:
             await columns
         assert caught.value.accepted is not None
         assert caught.value.accepted.rows.tolist() == [0, 1, 2]
@@ -477,7 +464,7 @@ def test_lock_of_a_stopped_process_holds_up_the_loop_for_a_second_only(open_prod
             with stopped_with(queue.lock) as pid:
                 async with ticking() as turns:
                     sending = producer.send(topic, b"2", partition=0, on_delivery=lambda error, _: told.append(error))
-                    with pytest.raises(LockTimeoutError, match=f"process {pid}") as caught:
+                    with pytest.raises(errors.LockTimeoutError, match=f"process {pid}") as caught:
                         await sending
                     assert turns() > 1
             assert told == [caught.value]
@@ -555,7 +542,7 @@ def test_fork_in_a_running_loop(open_small: Open, topic: str, small_log: Path) -
     """The child is a process of its own; the parent's waits, loop and place in the queue stay as they are."""
 
     async def use_inherited(producer: AsyncProducer, parents: Any) -> None:
-        with pytest.raises(DeadOwnerError):
+        with pytest.raises(errors.DeadOwnerError):
             await parents
         gc.collect()
         assert (await producer.send_and_wait(topic, b"child")).offset >= 0
@@ -634,7 +621,7 @@ async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, t
 @in_both_loops
 async def test_no_sender_can_be_started(open_producer: Open, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
-        raise SenderError("no sender today")
+        raise errors.SenderError("no sender today")
 
     async with open_producer(linger_ms=60_000) as producer:
         await producer.send(topic, b"first", partition=0)
@@ -644,7 +631,7 @@ async def test_no_sender_can_be_started(open_producer: Open, topic: str, monkeyp
             patch.setattr(SenderWatch, "__call__", fail)
             kill_sender(producer._producer)
             for wait in (future, producer.flush(), producer.send(topic, bytes(16 << 10), partition=0)):
-                with pytest.raises(SenderError, match="no sender today"):
+                with pytest.raises(errors.SenderError, match="no sender today"):
                     await wait
         await producer.flush()
         assert (await future).offset == 1
@@ -652,11 +639,11 @@ async def test_no_sender_can_be_started(open_producer: Open, topic: str, monkeyp
 
 def test_a_producer_that_cannot_be_used(settings: Settings) -> None:
     assert inspect.iscoroutinefunction(AsyncProducer.send), "a mock of the class awaits what has to be awaited"
-    with pytest.raises(ConfigError, match=r"transactional\.id = 'orders': AsyncProducer has no transactions"):
+    with pytest.raises(errors.ConfigError, match=r"transactional\.id = 'orders': AsyncProducer has no transactions"):
         AsyncProducer({"bootstrap.servers": "localhost:1", "transactional.id": "orders"})
     producer = AsyncProducer(settings())
     assert repr(producer) == "<AsyncProducer not started>"
-    with pytest.raises(IllegalStateError, match="not started"):
+    with pytest.raises(errors.IllegalStateError, match="not started"):
         asyncio.run(_of(producer.send("t", b"value")))
     asyncio.run(producer.close())
 

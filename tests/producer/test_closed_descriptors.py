@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fixture_types import Link, Produce, Settings, Start
-from producers import sender_pid, wait_until, wait_until_gone
+from producers import sender_pid, wait_until_gone
 from senders import read_values
 
 from shmaccum import Producer
@@ -148,23 +148,3 @@ def test_daemon_whose_slab_was_removed_gets_an_error(
     child.finish()
     wait_until_gone(slab_name)
     assert read_values(log_dir, "t") == [b"parent", b"second", b"third"]
-
-
-def test_process_without_descriptors_counts_as_alive(
-    start: Start, produce: Produce, settings: Settings, tmp_path: Path
-) -> None:
-    """The others go by its process id, until the thread that looks after the sender has opened the file again."""
-    watcher = produce()
-    child = start(close_and_stay, settings(), tmp_path / "files")
-    entry = child.hear()
-    assert watcher._slab.processes.is_alive(entry)
-    wait_until(lambda: watcher._slab.lock_file.holder(PROCESS + entry) == child.pid, "it has its lock again")
-    child.tell()
-    child.result()
-
-
-def close_and_stay(link: Link, settings: dict[str, object], directory: Path) -> None:
-    with Producer(settings) as producer:
-        close_descriptors(directory, reuse=True)
-        link.send(producer._slab.me)
-        link.recv()

@@ -11,15 +11,7 @@ from fixture_types import LogCapture, Produce
 from producers import settings_of
 from senders import read_partition
 
-from shmaccum import Producer, ProducerInterceptor, ProducerRecord, RecordMetadata
-from shmaccum.errors import (
-    IllegalStateError,
-    ProducerClosedError,
-    RecordTooLargeError,
-    SerializationError,
-    ShmaccumError,
-    SlabMemoryError,
-)
+from shmaccum import Producer, ProducerInterceptor, ProducerRecord, RecordMetadata, errors
 
 Calls = list[tuple[Any, ...]]
 FAILED = RecordMetadata("t", -1, -1, -1)
@@ -100,7 +92,7 @@ def producer(join: Produce) -> Producer:
 def refused(producer: Producer, **record: Any) -> tuple[Exception, list[Any]]:
     """Send what is refused; return the error, and what the record's callback was called with."""
     told: list[Any] = []
-    with pytest.raises(ShmaccumError) as caught:
+    with pytest.raises(errors.ShmaccumError) as caught:
         producer.send("t", on_delivery=lambda *what: told.append(what), **record)
     return caught.value, told
 
@@ -114,7 +106,7 @@ def test_interceptors_run_in_order_and_before_serializers(
     with join(interceptor_classes=classes, value_serializer=str.encode) as producer:
         future = producer.send(topic, "v", "k", on_delivery=lambda *what: told.append((*what, len(calls))))
         metadata = future.get(20)
-        with pytest.raises(SerializationError, match=r"interceptor\.classes"):
+        with pytest.raises(errors.SerializationError, match=r"interceptor\.classes"):
             producer.send_batch(topic, None)
     assert told == [(None, metadata, 4)]
     assert calls == [
@@ -153,7 +145,7 @@ def test_interceptors_are_closed_if_a_constructor_raises(tmp_path: Path, calls: 
     """That of another interceptor, or the producer's."""
     with pytest.raises(ValueError, match="not to be made"):
         Producer(settings_of("x", tmp_path, interceptor_classes=[Seen, Second, NotMade]))
-    with pytest.raises(SlabMemoryError):
+    with pytest.raises(errors.SlabMemoryError):
         Producer(
             settings_of("x", tmp_path, interceptor_classes=[Seen], buffer_memory=1 << 39, shmaccum_slot_size=1 << 16)
         )
@@ -163,13 +155,13 @@ def test_interceptors_are_closed_if_a_constructor_raises(tmp_path: Path, calls: 
 def test_refused_record_is_acknowledged_with_its_error(producer: Producer, calls: Calls) -> None:
     """``KafkaProducer.doSend``: of an ``ApiException`` the record's callback hears, too."""
     error, told = refused(producer, value="x" * 2000, partition=1)
-    assert isinstance(error, RecordTooLargeError)
+    assert isinstance(error, errors.RecordTooLargeError)
     assert told == [(error, None)]
     # The interceptor has changed the record, and left out its partition.
     assert calls[1:] == [("Seen", "on_acknowledgement", FAILED, error)]
     calls.clear()
     error, told = refused(producer, value="v", key=object())
-    assert isinstance(error, SerializationError)
+    assert isinstance(error, errors.SerializationError)
     assert told == []
     assert calls[1:] == [("Seen", "on_acknowledgement", FAILED, error)]
 
@@ -178,7 +170,7 @@ def test_raising_callback_changes_nothing(producer: Producer, caplog: LogCapture
     def fail(*_: object) -> None:
         raise ValueError("the callback is no good")
 
-    with pytest.raises(RecordTooLargeError):
+    with pytest.raises(errors.RecordTooLargeError):
         producer.send("t", "x" * 2000, on_delivery=fail)
     assert "the callback is no good" in caplog.text
 
@@ -186,13 +178,13 @@ def test_raising_callback_changes_nothing(producer: Producer, caplog: LogCapture
 def test_closed_producer_calls_no_interceptor(producer: Producer, calls: Calls) -> None:
     producer.close()
     error, told = refused(producer, value="v")
-    assert isinstance(error, ProducerClosedError)
+    assert isinstance(error, errors.ProducerClosedError)
     assert (told, calls) == ([], [("Seen", "close")])
 
 
 def test_on_send_that_returns_none_raises(join: Produce, calls: Calls) -> None:
     error, told = refused(join(interceptor_classes=[Forgetful, Seen]), value="v", partition=2)
-    assert isinstance(error, IllegalStateError)
+    assert isinstance(error, errors.IllegalStateError)
     assert "Forgetful.on_send returned None for a record of topic 't'" in str(error)
     assert told == []
     assert calls == [("Seen", "on_acknowledgement", RecordMetadata("t", 2, -1, -1), error)]

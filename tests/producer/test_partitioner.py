@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 from producers import settings_of, wait_until
 from record_batches import examples
-from runs import in_threads, threads
+from runs import threads
 from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
@@ -92,16 +92,6 @@ def test_all_get_the_same(size: int) -> None:
     assert counts == pytest.approx(dict.fromkeys(range(4), rounds / 4), rel=0.15)
 
 
-def test_threads_share_it() -> None:
-    """They may count wrongly among each other, but what they get is a partition."""
-    sticky = sticky_of(7, sticky_bytes=10)
-
-    def run(_: int) -> None:
-        assert all(0 <= choose(sticky, 3, has_room=False) < 7 for _ in range(5000))
-
-    in_threads(4, run)
-
-
 def test_batches_are_spread_evenly_in_pieces() -> None:
     """The partition of the moment has the first piece, the next one the last."""
     sticky = counting()
@@ -116,19 +106,6 @@ def test_batches_are_spread_evenly_in_pieces() -> None:
 
 
 # --- keys -----------------------------------------------------------------------------------------------
-
-OF_KAFKAS_OWN_TEST = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-
-
-def test_the_vectors_of_kafkas_own_test() -> None:
-    assert {data: murmur2(data) for data in OF_KAFKAS_OWN_TEST} == OF_KAFKAS_OWN_TEST
 
 
 @examples

@@ -17,15 +17,7 @@ from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_u
 from runs import in_threads
 from senders import read_partition, read_topic, read_values
 
-from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata
-from shmaccum.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    ShmaccumError,
-)
+from shmaccum import FutureRecordMetadata, Producer, RecordMetadata, errors
 
 
 def test_arguments_have_kafka_pythons_order() -> None:
@@ -127,7 +119,7 @@ def test_flush_times_out(producer: Producer, kept_log: Path, topic: str) -> None
     producer.partitions_for(topic)
     with in_the_way(kept_log / f"{topic}-0"):
         future = producer.send(topic, b"value", partition=0)
-        with pytest.raises(KafkaTimeoutError, match=r"after 0\.05 s"):
+        with pytest.raises(errors.KafkaTimeoutError, match=r"after 0\.05 s"):
             producer.flush(0.05)
         assert not future.is_done
     assert future.get(10).offset == 0
@@ -156,7 +148,7 @@ def test_futures_of_a_closed_producer(producer: Producer, kept_log: Path, topic:
         producer.close(0)
         assert done.get(0).offset == 0
         assert rows.get(0).offsets.tolist() == [0]
-        with pytest.raises(IllegalStateError, match="gets no more wake-ups"):
+        with pytest.raises(errors.IllegalStateError, match="gets no more wake-ups"):
             under_way.get(5)
         assert "/dev/shm/shmaccum-" not in Path("/proc/self/maps").read_text(), "they hold no shared memory"
 
@@ -202,7 +194,7 @@ def test_close_times_out(join: Produce, kept_log: Path, topic: str) -> None:
         for producer in (waiting, hasty):
             producer.send(topic, b"value", partition=0)
         hasty.close(0)
-        with pytest.raises(KafkaTimeoutError, match="stay in the slab"):
+        with pytest.raises(errors.KafkaTimeoutError, match="stay in the slab"):
             waiting.close(0.05)
     wait_until_stored(kept_log, 2, topic)
 
@@ -216,10 +208,10 @@ def test_after_close(producer: Producer, topic: str) -> None:
         lambda: producer.metrics(),
         lambda: producer.send_batch(topic, None),
     ):
-        with pytest.raises(ProducerClosedError):
+        with pytest.raises(errors.ProducerClosedError):
             call()
     producer.flush()  # as Kafka's does: there is nothing left to wait for
-    with pytest.raises(IllegalArgumentError):
+    with pytest.raises(errors.IllegalArgumentError):
         producer.flush(-1)
 
 
@@ -253,7 +245,7 @@ def test_close_closes_serializers_behind_the_last_record(join: Produce, kept_log
 def test_serializer_whose_close_fails_is_logged_and_raised(join: Produce, caplog: pytest.LogCaptureFixture) -> None:
     key, value = Closable(ValueError("the first")), Closable(OSError("the second"))
     producer = join(key_serializer=key, value_serializer=value)
-    with pytest.raises(KafkaError, match="Failed to close") as caught:
+    with pytest.raises(errors.KafkaError, match="Failed to close") as caught:
         producer.close()
     assert str(caught.value.__cause__) == "the first"
     assert key.closed == value.closed == 1
@@ -266,7 +258,7 @@ def test_serializer_whose_close_fails_is_logged_and_raised(join: Produce, caplog
 
 def test_producer_that_cannot_be_made_closes_its_serializers(settings: Settings) -> None:
     key, value = Closable(), Closable()
-    with pytest.raises(ShmaccumError):
+    with pytest.raises(errors.ShmaccumError):
         Producer(settings(key_serializer=key, value_serializer=value) | {"log.dir": "/proc/none"})
     assert key.closed == value.closed == 1
 
@@ -286,13 +278,6 @@ def test_several_producers_of_one_process(join: Produce, kept_log: Path, topic: 
     assert quiet.get(0).offset == 0
     assert plain.send(topic, b"still there", partition=0).get(10).offset == 1
     assert read_values(kept_log, topic, 1)[:2] == [b"LOUD0", b"LOUD1"]
-
-
-def test_a_configuration_object(kept: Settings) -> None:
-    config = ProducerConfig.parse(kept(client_id="c"))
-    with Producer(config) as producer:
-        assert producer.config is config
-        assert repr(producer) == f"<Producer 'c' of slab {config.shmaccum_name!r}>"
 
 
 # --- the sender, from here ------------------------------------------------------------------------------

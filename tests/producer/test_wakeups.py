@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import array
 import fcntl
-import os
-import signal
 import termios
 import time
 
 from fixture_types import Produce
-from producers import sender_pid, stop_sender, wait_until
+from producers import stopped_sender
 
 from shmaccum import Producer
 from shmaccum._core import Super
@@ -27,16 +25,11 @@ def test_slow_sender_is_woken_once(produce: Produce) -> None:
     """For every full batch it would be a system call each: on a busy machine, most of what a record costs."""
     producer = produce(num_partitions=1)
     producer.send("t", b"first").get(20)
-    words, sender = producer._slab.words, sender_pid(producer)
-    wait_until(lambda: words[Super.SENDER_ASLEEP], "the sender sleeps")
-    os.kill(sender, signal.SIGSTOP)
-    try:
+    with stopped_sender(producer, asleep=True):
         before = rings(producer)
         for _ in range(40):
             future = producer.send("t", bytes(10_000))
         assert rings(producer) <= before + 1
-    finally:
-        os.kill(sender, signal.SIGCONT)
     assert future.get(20).offset == 40
 
 
@@ -45,8 +38,7 @@ def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce
     producer = produce(num_partitions=5, linger_ms=60_000)
     producer.send("t", b"first", partition=0)
     producer.flush()
-    words, sender = producer._slab.words, sender_pid(producer)
-    stop_sender(producer)
+    words = producer._slab.words
 
     def rings_for(value: bytes, partition: int, sleep: int, wakes_ms: int) -> int:
         """Return how many rings a record brings in a sleep of the sender."""
@@ -56,15 +48,13 @@ def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce
         return rings(producer) - before
 
     now_ms = time.monotonic_ns() // 1_000_000
-    try:
+    with stopped_sender(producer):
         assert rings_for(b"lingers", 1, sleep=1, wakes_ms=now_ms + 60_000) == 0
         assert rings_for(bytes(10_000), 1, sleep=1, wakes_ms=now_ms + 60_000) == 0
         assert rings_for(bytes(10_000), 1, sleep=1, wakes_ms=now_ms + 60_000) == 1  # full
         assert rings_for(b"of a sender that has died, perhaps", 2, sleep=2, wakes_ms=now_ms - 1) == 1
         assert rings_for(b"too late", 3, sleep=3, wakes_ms=now_ms + 600_000) == 1
         assert rings_for(b"nobody knows", 4, sleep=4, wakes_ms=0) == 1
-    finally:
-        os.kill(sender, signal.SIGCONT)
     producer.flush()
 
 
@@ -74,7 +64,7 @@ def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: P
     Here the core leaves that record to Python; its own code has a test beside it (``tests/core/test_send.py``).
     """
     producer = produce(num_partitions=5, linger_ms=60_000)
-    words, sender = producer._slab.words, sender_pid(producer)
+    words = producer._slab.words
 
     def rings_of_the_next(topic: str) -> int | None:
         """Fill a batch; return how many rings the next record brings, or None if it goes to the same partition."""
@@ -82,9 +72,8 @@ def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: P
         while (second := producer.send(topic, bytes(1000))).batch == first.batch:
             pass
         first.get(20)  # no batch is before the second one, so that it does not grow
-        stop_sender(producer)
         wakes_ms = time.monotonic_ns() // 1_000_000 + 50_000
-        try:
+        with stopped_sender(producer):
             for sleep in range(1, 100):
                 words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
                 words[Super.GENERATION] += 1
@@ -94,8 +83,6 @@ def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: P
                     break
                 assert rings(producer) == before
             rung = rings(producer) - before
-        finally:
-            os.kill(sender, signal.SIGCONT)
         producer.flush()
         return None if future.topic_partition == second.topic_partition else rung
 

@@ -10,19 +10,7 @@ import pytest
 from fixture_types import MakeCluster, Produce, Settings
 from producers import wait_until_refused
 
-from shmaccum import Producer
-from shmaccum.errors import (
-    ConfigError,
-    IllegalSaslStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    NetworkError,
-    SaslAuthenticationError,
-    SenderError,
-    SslAuthenticationError,
-    UnknownTopicOrPartitionError,
-    UnsupportedSaslMechanismError,
-)
+from shmaccum import Producer, errors
 from tools.kafka import Certificates, KafkaCluster
 from tools.kafka.settings import USERS
 
@@ -59,10 +47,10 @@ def login(secured: KafkaCluster, certificates: Certificates) -> dict[str, object
 def in_vain(make_producer: Produce, kafka_settings: Settings) -> InVain:
     """Return ``in_vain(settings, cause, *parts, topic="t")``: a record waits for its topic in vain, for the cause."""
 
-    def send(given: dict[str, Any], cause: type[KafkaError], *parts: str, topic: str = "t") -> None:
+    def send(given: dict[str, Any], cause: type[errors.KafkaError], *parts: str, topic: str = "t") -> None:
         producer = make_producer(kafka_settings(max_block_ms=MAX_BLOCK_MS) | given)
         wait_until_refused(producer, topic)
-        with pytest.raises(KafkaTimeoutError) as caught:
+        with pytest.raises(errors.KafkaTimeoutError) as caught:
             producer.send(topic, b"value")
         assert isinstance(caught.value.__cause__, cause)
         parts = f"not present in metadata after {MAX_BLOCK_MS} ms: {cause.__name__}: ", *parts
@@ -78,7 +66,7 @@ def test_closed_port(in_vain: InVain, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
     in_vain(
         {"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log},
-        NetworkError,
+        errors.NetworkError,
         "no broker reachable",
         "(bootstrap.servers = '127.0.0.1:1', security.protocol = 'PLAINTEXT'); last error: NetworkError: connection to "
         "broker 127.0.0.1:1: Connection refused (since ",
@@ -92,35 +80,35 @@ UNSUPPORTED = "none supports a protocol version we support"
 
 def test_plaintext_to_a_tls_port(secured: KafkaCluster, in_vain: InVain) -> None:
     given = {"bootstrap.servers": secured.bootstrap_servers}
-    in_vain(given, NetworkError, UNSUPPORTED, "security.protocol = 'PLAINTEXT'")
+    in_vain(given, errors.NetworkError, UNSUPPORTED, "security.protocol = 'PLAINTEXT'")
 
 
 def test_tls_to_a_plaintext_port(kafka: KafkaCluster, in_vain: InVain) -> None:
     given = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"}
-    in_vain(given, NetworkError, UNSUPPORTED, "security.protocol = 'SSL'")
+    in_vain(given, errors.NetworkError, UNSUPPORTED, "security.protocol = 'SSL'")
 
 
 # --- brokers that do not let us in: that is known at once -----------------------------------------------
 
-REFUSED: dict[str, tuple[dict[str, object], type[KafkaError | SenderError], tuple[str, ...]]] = {
+REFUSED: dict[str, tuple[dict[str, object], type[errors.KafkaError | errors.SenderError], tuple[str, ...]]] = {
     "missing certificate": (
         {"ssl.truststore.location": "/nowhere/ca.pem"},
-        SenderError,
+        errors.SenderError,
         ("ssl.truststore.location = '/nowhere/ca.pem': cannot be read",),
     ),
     "untrusted certificate": (
         {"ssl.truststore.location": ""},
-        SslAuthenticationError,
+        errors.SslAuthenticationError,
         ("ssl.truststore.location = ''",),
     ),
     "unsupported mechanism": (
         {"sasl.mechanism": "SCRAM-SHA-512"},
-        UnsupportedSaslMechanismError,
+        errors.UnsupportedSaslMechanismError,
         ("The broker does not offer sasl.mechanism (sasl.mechanism = 'SCRAM-SHA-512')",),
     ),
     "wrong password": (
         {"sasl.password": "wrong-secret"},
-        SaslAuthenticationError,
+        errors.SaslAuthenticationError,
         (
             "no metadata of topic 't': ",
             "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'",
@@ -151,14 +139,18 @@ def test_sasl_to_a_port_without_sasl(
     kafka: KafkaCluster, login: dict[str, object], make_producer: Produce, kafka_settings: Settings
 ) -> None:
     given = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT"}
-    with pytest.raises(IllegalSaslStateError, match=r"does it support SASL\? \(security.protocol = 'SASL_PLAINTEXT'\)"):
+    with pytest.raises(
+        errors.IllegalSaslStateError, match=r"does it support SASL\? \(security.protocol = 'SASL_PLAINTEXT'\)"
+    ):
         make_producer(kafka_settings() | login | given).send("t", b"value")
 
 
 def test_password_without_a_mechanism(login: dict[str, object]) -> None:
     """As in Kafka the default is GSSAPI."""
     del login["sasl.mechanism"]
-    with pytest.raises(ConfigError, match=r"^sasl\.mechanism = 'GSSAPI', which is the default: .* set sasl\.mechanism"):
+    with pytest.raises(
+        errors.ConfigError, match=r"^sasl\.mechanism = 'GSSAPI', which is the default: .* set sasl\.mechanism"
+    ):
         Producer(login)
 
 
@@ -172,6 +164,6 @@ def test_unknown_topic_that_is_created_later(
     settings = kafka_settings(bootstrap_servers=kafka.bootstrap_servers)
     patient = make_producer(settings)
     said = f"Topic {topic} not present", "The topic or partition does not exist"
-    in_vain({"bootstrap.servers": kafka.bootstrap_servers}, UnknownTopicOrPartitionError, *said, topic=topic)
+    in_vain({"bootstrap.servers": kafka.bootstrap_servers}, errors.UnknownTopicOrPartitionError, *said, topic=topic)
     kafka.admin.create_topic(topic, partitions=2)
     assert patient.partitions_for(topic) == {0, 1}

@@ -183,33 +183,26 @@ def test_a_task_that_is_tried_again_leaves_nothing_out(spark: SparkSession, opti
 # --- streaming -----------------------------------------------------------------------------------------
 
 
-def test_rows_go_on_where_a_query_stopped(
+def test_rows_go_on_where_a_query_stopped_and_its_progress_has_what_it_observed(
     spark: SparkSession, options: Options, tmp_path: Path, written: Written
 ) -> None:
-    """Arrow batches do in `test_kafka`."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
     spark.dataSource.register(RowDataSource)
     arriving = tmp_path / "arriving"
     arriving.mkdir()
     for name, first, last in (("first.txt", 0, 1_000), ("second.txt", 1_000, 1_500)):
-        (arriving / name).write_text("\n".join(map(str, range(first, last))))
+        texts = list(map(str, range(first, last)))
+        (arriving / name).write_text("\n".join(texts))
         rows = spark.readStream.text(str(arriving))
-        write_stream(rows, options, tmp_path / "checkpoint", "shmaccum-rows", topic="rows")
+        rows = rows.observe("kafka", F.count("*").alias("rows"), F.sum(F.octet_length("value")).alias("bytes"))
+        query = write_stream(rows, options, tmp_path / "checkpoint", "shmaccum-rows", topic="rows")
         assert sorted(int(record.value) for record in written("rows")) == list(range(last))
-
-
-def test_a_querys_progress_has_rows_and_bytes_by_observed_metrics(
-    spark: SparkSession, options: Options, tmp_path: Path
-) -> None:
-    (tmp_path / "a.txt").write_text("one\ntwo\nthree")
-    rows = spark.readStream.text(str(tmp_path))
-    rows = rows.observe("kafka", F.count("*").alias("rows"), F.sum(F.octet_length("value")).alias("bytes"))
-    query = write_stream(rows, options, tmp_path / "checkpoint", topic="observed")
-    progress = next(each for each in query.recentProgress if each["numInputRows"])
-    assert progress["observedMetrics"]["kafka"].asDict() == {"rows": 3, "bytes": 11}
-    assert progress["sink"]["numOutputRows"] == 3
-    # Spark asks a Python sink for no metrics: if this changes, docs/spark.md can promise more.
-    assert not progress["sink"].get("metrics")
+        progress = next(each for each in query.recentProgress if each["numInputRows"])
+        observed = progress["observedMetrics"]["kafka"].asDict()
+        assert observed == {"rows": len(texts), "bytes": sum(map(len, texts))}
+        assert progress["sink"]["numOutputRows"] == len(texts)
+        # Spark asks a Python sink for no metrics: if this changes, docs/spark.md can promise more.
+        assert not progress["sink"].get("metrics")
 
 
 def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(

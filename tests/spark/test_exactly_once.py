@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-import time
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +21,13 @@ from spark_writes import stalling_query, write, write_stream
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, IllegalStateError, NetworkError, ProducerFencedError
 from shmaccum.spark.exactly_once import ExactlyOnce, TaskPlan, TransactionResult, _TransactionalIds
+from shmaccum.transactions import driver_watch
 from shmaccum.transactions.administration import ONGOING, Transactions
 from shmaccum.transactions.batch_committer import Plan
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import Identity, PreparedTransaction, deadline_after
 from shmaccum.transactions.writer_id import Writer
+from shmaccum.transactions.writer_state import Driver
 from tools.kafka import KafkaCluster
 
 Options = dict[str, str]
@@ -182,7 +180,10 @@ def test_a_job_in_foreach_batch_is_known_by_its_own_version(
 def test_a_query_is_stopped_amid_a_batch(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
-    """Once one of its tasks has written, the other perhaps not: consumers go on at once, not after a timeout."""
+    """Once one of its tasks has written, the other perhaps not: consumers go on at once, not after a timeout.
+
+    If the driver ended instead, its watch would do that: `test_driver_watch`, and the examples' stream.
+    """
     stalling = tmp_path / "stalling"  # Spark's slots are for later tests, too
     options = once | {"topic": target, "checkpointLocation": str(tmp_path / "checkpoint")}
     query = stalling_query(spark, options, stalling)
@@ -190,34 +191,14 @@ def test_a_query_is_stopped_amid_a_batch(
         try:
             wait_until(lambda: open_ids() or not query.isActive)
             assert query.isActive, query.exception()
+            driver = Driver.of(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+            with socket.socket(socket.AF_UNIX) as probe:
+                wait_until(lambda: probe.connect_ex(driver_watch.socket_name(driver)) == 0, "the driver is watched")
             query.stop()
             assert_none_is_open(kafka, once)
         finally:
             stalling.unlink()
             query.stop()
-
-
-def test_a_driver_ends_amid_a_batch(once: Options, kafka: KafkaCluster, target: str, tmp_path: Path) -> None:
-    """Without `stop`, by the end of its program: consumers go on, although no other driver starts."""
-    options = once | {"topic": target, "checkpointLocation": str(tmp_path / "checkpoint")}
-    program = Path(__file__).with_name("leaving_driver.py")
-    command = [sys.executable, str(program), str(tmp_path), json.dumps(options)]
-    paths = os.pathsep.join(sys.path)
-    with (
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths}
-        ) as driver,
-        looking(kafka, once) as open_ids,
-    ):
-        assert driver.stdout is not None
-        assert driver.stdout.readline() == b"started\n"
-        # A busy machine can need minutes for a driver's first batch.
-        while sum(not each.endswith("-driver") for each in open_ids()) < 2:
-            assert driver.poll() is None
-            time.sleep(0.1)
-        driver.communicate()
-        assert driver.returncode == 0
-    assert_none_is_open(kafka, once)
 
 
 EXACTLY_ONCE = {"exactlyOnce": "true"}

@@ -183,7 +183,6 @@ def test_a_stream_goes_on_where_it_stopped(
 def test_a_topic_that_is_not_there_fails_the_job_with_the_reason(
     spark: SparkSession, ours: Options, topic: str
 ) -> None:
-    """A stream as well, see `test_datasource`."""
     options = ours | {"kafka.max.block.ms": "500", "topic": topic}
     reason = f"KafkaTimeoutError: Topic {topic} not present in metadata after 500 ms: UnknownTopicOrPartitionError"
     settings = {name.removeprefix("kafka."): value for name, value in ours.items() if name.startswith("kafka.")}

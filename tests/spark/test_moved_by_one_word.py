@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from brokers import consume
 from confluent_kafka import KafkaError, KafkaException
-from moved_jobs import FORMATS, JOBS, Found, Job, Record, Sink, order, order_of_keys, partitions, records
+from moved_jobs import FORMATS, JOBS, Found, Job, Record, Sink
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from tools.benchmark.errors import MissingError
@@ -113,23 +113,6 @@ def test_both_formats_write_the_same_or_differ_as_documented(
     if not job.note:
         theirs, ours = ([job.same(found) for found in outcomes[format].found] for format in FORMATS)
         assert ours == theirs
-
-
-@pytest.mark.parametrize(
-    ("other", "count"),
-    [({0: "aBA", 1: "b"}, 3), ({0: "AaB", 1: "b"}, 2), ({0: "aAb", 1: "B"}, 1), ({0: "aAB", 1: ""}, 0)],
-)
-def test_comparisons_differ_in_strictness(other: dict[int, str], count: int) -> None:
-    """A letter is a record's value, and in lower case its key."""
-    first, second = (
-        {
-            partition: [Record(each.lower().encode(), each.encode()) for each in letters]
-            for partition, letters in of.items()
-        }
-        for of in ({0: "aAB", 1: "b"}, other)
-    )
-    same = [compared(first) == compared(second) for compared in (records, partitions, order_of_keys, order)]
-    assert same == [True] * count + [False] * (4 - count)
 
 
 def test_the_document_has_every_job_that_differs_and_why() -> None:

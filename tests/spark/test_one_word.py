@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,13 +64,12 @@ def test_threads_write_batches_and_start_queries(
     with ThreadPoolExecutor(1) as pool:
         pool.submit(write, rows, options, topic="thread-0").result()
     for thread in (
-        InheritableThread(target=write, args=(rows, options), kwargs={"topic": "thread-1"}),
-        InheritableThread(target=to_kafka, args=(rows, options | {"topic": "thread-2"})),
+        InheritableThread(target=to_kafka, args=(rows, options | {"topic": "thread-1"})),
         InheritableThread(target=stream),
     ):
         thread.start()
         thread.join()
-    for topic in ("thread-0", "thread-1", "thread-2", "thread-stream"):
+    for topic in ("thread-0", "thread-1", "thread-stream"):
         assert values(written(topic)) == [0, 1, 2], topic
 
 
@@ -236,23 +234,16 @@ def noted(config: ProducerConfig, reason: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("servers", "reason"),
     [
-        ("refusing", "Connection refused"),
-        ("silent", "not ready within"),
+        ("127.0.0.1:1", "Connection refused"),
         ("broker.invalid:9092", "(Name or service not known|Temporary failure)"),
     ],
 )
 def test_the_reason_is_named(servers: str, reason: str, options: Options) -> None:
-    with socket.socket() as bound:  # as long as it is, no other process gets its port
-        bound.bind(("127.0.0.1", 0))
-        if servers == "silent":
-            bound.listen()
-        if ":" not in servers:
-            servers = f"127.0.0.1:{bound.getsockname()[1]}"
-        given = {"kafka.bootstrap.servers": servers, "topic": "t", "kafka.max.block.ms": "500"}
-        given["kafka.shmaccum.name"] = f"{options['kafka.shmaccum.name']}-{re.sub('[^a-z0-9]', '-', servers)}"
-        task = write_task(given | SOON, VALUE)
-        reason = f"connection to broker {servers}: {reason}"
-        named = rf"kafka\.bootstrap\.servers = '{servers}'.*{reason}"
-        with noted(task.config, reason), pytest.raises(KafkaTimeoutError, match=named):
-            task.write([pa.RecordBatch.from_pydict({"value": ["1"]})])
+    given = {"kafka.bootstrap.servers": servers, "topic": "t", "kafka.max.block.ms": "500"}
+    given["kafka.shmaccum.name"] = f"{options['kafka.shmaccum.name']}-{re.sub('[^a-z0-9]', '-', servers)}"
+    task = write_task(given | SOON, VALUE)
+    reason = f"connection to broker {servers}: {reason}"
+    named = rf"kafka\.bootstrap\.servers = '{servers}'.*{reason}"
+    with noted(task.config, reason), pytest.raises(KafkaTimeoutError, match=named):
+        task.write([pa.RecordBatch.from_pydict({"value": ["1"]})])
     close_all()

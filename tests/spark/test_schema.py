@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as kinds
 
-from shmaccum.errors import ConfigError, SerializationError
+from shmaccum.errors import SerializationError
 from shmaccum.spark.schema import COLUMN_TYPES, record_columns
 
 
@@ -28,10 +28,6 @@ def test_every_column_of_a_record_is_taken_and_others_are_ignored() -> None:
     assert set(columns) == set(COLUMN_TYPES)
     assert columns["key"] == "binary"
     assert columns["value"] == "string"
-
-
-def test_the_option_topic_hides_the_column() -> None:
-    assert record_columns(schema(topic=INT, value=BYTES), topic_given=True) == {"value": "binary"}
 
 
 @pytest.mark.parametrize("name", ["timestamp", "event_time"])
@@ -75,8 +71,3 @@ def test_a_named_column_that_gives_no_time_is_refused(kind: kinds.DataType | Non
 def test_what_is_missing_or_of_the_wrong_type_is_refused(columns: kinds.StructType, message: str) -> None:
     with pytest.raises(SerializationError, match=message):
         record_columns(columns, topic_given=False)
-
-
-def test_without_a_column_topic_the_option_is_required() -> None:
-    with pytest.raises(ConfigError, match="option topic is required"):
-        record_columns(schema(value=TEXT), topic_given=False)

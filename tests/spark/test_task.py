@@ -1,19 +1,37 @@
+"""The task of a write, and the writers that Spark calls, in this process."""
+
 from __future__ import annotations
 
+import gc
+import logging
+import os
 import pickle
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import LogCapture
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
 from spark_writes import stored
 
 from shmaccum import ProducerConfig
-from shmaccum.errors import RecordBatchTooLargeError, RecordTooLargeError, SerializationError
+from shmaccum.errors import ConfigError, RecordBatchTooLargeError, SerializationError
+from shmaccum.spark import producer
 from shmaccum.spark.delivery import group_by_topic, parts_of
-from shmaccum.spark.task import WriteTask
+from shmaccum.spark.schema import record_columns
+from shmaccum.spark.task import TaskCommit, WriteTask
+from shmaccum.spark.worker import acknowledge_at_once
+from shmaccum.spark.writers import ROWS_PER_BATCH, BatchWriter, StreamRowWriter, batches_of_rows
 
 Configure = Callable[..., ProducerConfig]
 
@@ -35,13 +53,6 @@ def test_a_task_ends_when_all_its_rows_are_stored(configure: Configure) -> None:
     assert sorted(record.value for record in found) == values
 
 
-def test_a_batch_may_be_many_times_larger_than_the_slab(configure: Configure) -> None:
-    config = configure(buffer_memory=65_536)
-    values = [bytes([i % 256]) * 5_000 for i in range(400)]
-    task(config).write([pa.record_batch({"value": values})])
-    assert sorted(record.value for record in stored(Path(config.log_dir), "t")) == sorted(values)
-
-
 def test_a_failed_delivery_raises_with_reason_partition_and_rows(configure: Configure) -> None:
     config = configure(**ONLY_FULL_BATCHES)
     good = pa.record_batch({"value": [b"good"] * 5})
@@ -56,11 +67,6 @@ def test_a_task_stops_at_the_first_failure_that_it_hears_of(configure: Configure
     with pytest.raises(RecordBatchTooLargeError):
         task(configure(**ONLY_FULL_BATCHES)).write(batches)
     assert next(batches, None) is not None
-
-
-def test_a_row_that_is_not_taken_raises(config: ProducerConfig) -> None:
-    with pytest.raises(RecordTooLargeError, match="is 2097158 bytes when serialized which is larger than"):
-        task(config).write([pa.record_batch({"value": [b"", b"x" * (2 << 20)]})])
 
 
 def test_a_null_topic_raises_before_its_batch_is_sent(config: ProducerConfig) -> None:
@@ -87,3 +93,175 @@ def test_parts_are_all_the_rows_in_their_order_and_not_too_many_at_once(values: 
     assert [value for part in parts for value in part.column("value").to_pylist()] == values
     most = max(1, len(values) * limit // max(1, batch.nbytes))
     assert all(0 < part.num_rows <= most for part in parts)
+
+
+# --- the writers that Spark calls ---------------------------------------------------------------------
+
+HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+SCHEMA = (
+    StructType()
+    .add("ignored", IntegerType())
+    .add("value", StringType())
+    .add("topic", StringType())
+    .add("key", BinaryType())
+    .add("partition", IntegerType())
+    .add("headers", ArrayType(HEADER))
+    .add("event_time", TimestampType())
+)
+NewRow = Row(*SCHEMA.fieldNames())
+NewHeader = Row("key", "value")
+
+
+@pytest.fixture
+def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be in a time zone that is not UTC."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("new_york")
+def test_rows_are_written_as_arrow_batches_are(config: ProducerConfig) -> None:
+    headers = [NewHeader("h", bytearray(b"1")), NewHeader("h", None)]
+    rows = [
+        NewRow(7, "all", "a", bytearray(b"key"), 2, headers, datetime(2026, 7, 4, 12, 0, 0, 123_999)),
+        # An hour that came twice, the second time; and as pyspark 4.0 gives binary values.
+        NewRow(7, "late", "a", b"key", 0, [], datetime(2026, 11, 1, 1, 30, fold=1)),
+        NewRow(7, None, "b", None, None, None, None),
+    ]
+    before = int(time.time() * 1000)
+    columns = record_columns(SCHEMA, topic_given=False, timestamp_column="event_time")
+    writer = StreamRowWriter(WriteTask(config, None, columns, timestamp_column="event_time"))
+    commit = writer.write(iter(rows))
+    assert (commit.records, commit.bytes) == (3, 13)
+    late, everything = stored(Path(config.log_dir), "a")
+    assert (everything.partition, everything.key, everything.value) == (2, b"key", b"all")
+    assert everything.headers == [("h", b"1"), ("h", None)]
+    assert everything.timestamp == 1_783_180_800_123
+    assert (late.partition, late.value, late.headers, late.timestamp) == (0, b"late", [], 1_793_514_600_000)
+    (bare,) = stored(Path(config.log_dir), "b")
+    assert (bare.key, bare.value, bare.headers) == (None, None, [])
+    assert before <= bare.timestamp <= int(time.time() * 1000)
+
+
+@pytest.mark.parametrize("batch_id", [(), (7,)], ids=["batch", "stream"])
+def test_the_driver_says_how_much_was_written(
+    batch_id: tuple[int, ...], config: ProducerConfig, caplog: LogCapture
+) -> None:
+    task = WriteTask(config, "t", {})
+    writer: Any = StreamRowWriter(task) if batch_id else BatchWriter(task, None)
+    caplog.set_level(logging.INFO)
+    writer.commit([TaskCommit(3, 30), TaskCommit(4, 40)], *batch_id)
+    writer.abort([TaskCommit(3, 30), None], *batch_id)
+    committed, aborted = caplog.messages
+    assert "2 of 2 tasks finished, with 7 records of 70 bytes" in committed
+    assert "failed: 1 of 2 tasks finished, with 3 records of 30 bytes; these stay in Kafka" in aborted
+
+
+def test_an_epoch_that_no_task_wrote_is_not_committed_and_its_end_is_not_warned_of(
+    config: ProducerConfig, caplog: LogCapture
+) -> None:
+    writer = StreamRowWriter(WriteTask(config, "t", {}))
+    writer.abort([None, None], 4)
+    writer.abort([TaskCommit(0, 0), None], 4)
+    assert not caplog.messages
+    with pytest.raises(ConfigError, match=r"epoch 7 is not committed: 1 of 2 tasks wrote .*trigger\(processingTime="):
+        writer.commit([TaskCommit(1, 1), None], 7)
+
+
+def test_rows_come_in_batches_of_bounded_size() -> None:
+    row = Row("value", "other")
+    rows = (row(b"%d" % number, None) for number in range(2 * ROWS_PER_BATCH + 1))
+    batches = list(batches_of_rows(rows, {"value": "binary"}))
+    assert [batch.num_rows for batch in batches] == [ROWS_PER_BATCH, ROWS_PER_BATCH, 1]
+    assert batches[2].to_pydict() == {"value": [b"%d" % (2 * ROWS_PER_BATCH)]}
+
+
+# --- the producer that a worker keeps -----------------------------------------------------------------
+
+PROGRAM = """
+import os, signal
+from shmaccum.spark import producer
+for number in range(1000):
+    producer({settings!r}).send("t", b"%d" % number, partition=0)
+{end}
+"""
+
+
+def test_a_process_has_one_producer_for_a_configuration_until_it_is_closed(config: ProducerConfig) -> None:
+    """Garbage collection of a process that is no worker stays as it is."""
+    explicit, frozen = {name: config[name] for name in config.explicit}, gc.get_freeze_count()
+    with producer(config) as first:
+        assert first is producer(config)
+        assert first is producer(dict(reversed(explicit.items())))
+        with producer(explicit | {"max.block.ms": "7"}) as other:
+            assert other is not first
+        first.send("t", b"1")
+    second = producer(config)
+    assert second is not first
+    first.close()
+    assert producer(config) is second
+    assert second.send("t", b"2").get(10).topic == "t"
+    assert gc.get_freeze_count() == frozen
+
+
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["exits", "is killed"])
+def test_what_a_worker_has_sent_is_delivered_when_it(
+    end: str, configure: Callable[..., ProducerConfig], until_gone: Callable[..., None]
+) -> None:
+    config = configure(linger_ms=2_000)
+    settings = {name: config[name] for name in config.explicit}
+    subprocess.run([sys.executable, "-c", PROGRAM.format(settings=settings, end=end)], check=not end, timeout=60)
+    if end:
+        until_gone(config.slab_name(os.geteuid()))
+    # A process that exits has waited for it.
+    assert [record.value for record in stored(Path(config.log_dir), "t")] == [b"%d" % i for i in range(1000)]
+
+
+# --- connections of Spark's own that put off their acknowledgements ---------------------------------------
+
+
+Ends = tuple[socket.socket, socket.socket]
+
+
+def puts_off(connection: socket.socket) -> bool:
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 0
+
+
+def take_turns(asking: socket.socket, answering: socket.socket) -> None:
+    """Let them, until the kernel takes it that an answer follows soon."""
+    while not puts_off(answering):
+        asking.sendall(b"a row")
+        answering.recv(100)
+        answering.sendall(b"an answer")
+        asking.recv(100)
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as asking,
+        listening.accept()[0] as answering,
+    ):
+        yield asking, answering
+
+
+def test_every_task_acknowledges_at_once_after_turns(ends: Ends) -> None:
+    for _ in range(2):
+        take_turns(*ends)
+        acknowledge_at_once()
+        assert not puts_off(ends[1])
+
+
+def test_connections_stay_as_they_are_otherwise(ends: Ends) -> None:
+    beside, other = socket.socketpair()
+    with beside, other:
+        open_before = os.listdir("/proc/self/fd")
+        acknowledge_at_once()
+        assert os.listdir("/proc/self/fd") == open_before
+        for one, another in (ends, (beside, other)):
+            one.sendall(b"rows")
+            assert another.recv(100) == b"rows"

@@ -122,6 +122,17 @@ def stop_sender(producer: Producer, *, asleep: bool = False) -> None:
     wait_until(is_stopped_without_a_lock, "the sender has no lock")
 
 
+@contextmanager
+def stopped_sender(producer: Producer, *, asleep: bool = False) -> Iterator[None]:
+    """Stop the slab's sender for the block, as `stop_sender` does."""
+    pid = sender_pid(producer)
+    stop_sender(producer, asleep=asleep)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def kill_sender(producer: Producer) -> None:
     """Kill the slab's sender, once there is one, and wait until it is dead, and who needs one looks for it again."""
     pid = 0

@@ -64,21 +64,21 @@ def write_stream(
 
 
 def stalling_query(session: SparkSession, options: dict[str, str], stalling: Path) -> StreamingQuery:
-    """Start a query each of whose tasks writes rows, and then waits while a file exists.
+    """Start a query each of whose two tasks writes rows, and then waits while a file exists.
 
-    In each second there are several Arrow batches for each task, each larger than the 64 KiB that a Python worker
-    gathers before it writes: less would not reach the sink before the task ends.
+    Each has several Arrow batches that are larger than the 64 KiB that a Python worker gathers before it writes: less
+    would not reach the sink before the task ends.
     """
     stalling.touch()
+    arriving = stalling.with_name("arriving")
+    arriving.mkdir()
+    for number in range(2):
+        (arriving / str(number)).write_text(f"{number:0200}\n" * 6_000)
 
     def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = 0
-        for batch in batches:
-            rows += batch.num_rows
-            yield batch
-        while rows and stalling.exists():  # the first micro-batch of this source can be empty
+        yield from batches
+        while stalling.exists():
             time.sleep(0.05)
 
-    rows = session.readStream.format("rate").options(rowsPerSecond=6_000, numPartitions=2).load()
-    values = rows.selectExpr("rpad(CAST(value AS STRING), 200, '.') AS value").mapInArrow(stall, "value string")
+    values = session.readStream.text(str(arriving)).mapInArrow(stall, "value string")
     return values.writeStream.format("shmaccum").options(**options).start()

@@ -256,13 +256,6 @@ def decisions(broker: KafkaCluster, version: int) -> Iterator[Decisions]:
         yield decisions
 
 
-def test_batches_become_visible(job: Job) -> None:
-    values = [value for number in range(4) for value in job.batch(number)]
-    assert job.visible() == sorted(values)
-    plan = job.plan()
-    assert (plan.number, plan.decided, plan.source) == (5, 3, "query")
-
-
 def test_what_is_not_committed_is_aborted(job: Job) -> None:
     """Of an attempt that lost against another one, by the commit; of a batch that failed, by the next plan."""
     plan = job.plan()
@@ -406,22 +399,6 @@ def test_the_log_is_not_compacted(job: Job) -> None:
     job.cluster.admin.create_topic(job.log, settings={"cleanup.policy": "delete"})
     with pytest.raises(errors.ConfigError, match="set compact"):
         job.plan()
-
-
-def test_a_deleted_log_refuses_until_the_user_decides(job: Job, decisions: Decisions) -> None:
-    """Each scheduler tries again: what is refused once must not write everything a second time."""
-    job.log = f"{job.name}-log"
-    job.batch(0)
-    job.cluster.admin.delete_topic(job.log)
-    before = decisions.holder(job.name)
-    for _ in range(3):
-        with pytest.raises(errors.IllegalStateError, match=r"the topic was deleted.* is there twice"):
-            job.plan()
-        with pytest.raises(errors.IllegalStateError, match="the topic was deleted"), job.committer() as committer:
-            committer.recover()
-    assert decisions.holder(job.name) == before
-    assert job.plan(fail_on_data_loss=False).decided is None
-    assert job.plan().number == 2
 
 
 @pytest.mark.parametrize("step", ["append", "end"])

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from processes import wait_until
-from producers import wait_until_gone
 from transaction_broker import TransactionBroker
 from transaction_scenes import Scene, run_another, send_one, waiting_for_memory
 
@@ -25,29 +24,24 @@ UNKNOWN_TOPIC = 3
 VALUE = b"late"
 
 
-@pytest.fixture
-def unasked(slab_name: str, version: int) -> Iterator[Scene]:
-    """Return a scene of this test's own: no topic is known in its slab."""
-    with TransactionBroker(version) as broker:
-        yield Scene(broker, slab_name)
-    wait_until_gone(slab_name)
-
-
 @contextmanager
-def waiting_for_metadata(broker: TransactionBroker, call: Callable[[], object]) -> Iterator[Future[object]]:
+def waiting_for_metadata(broker: TransactionBroker, topic: str, call: Callable[[], object]) -> Iterator[Future[object]]:
     """Begin a call that waits for the metadata of its topic until the block ends."""
-    asked = threading.Event()
+    asked, known = threading.Event(), threading.Event()
 
-    def unknown(request: Any) -> Any:
-        asked.set()
-        return broker.metadata(request, error=UNKNOWN_TOPIC)
+    def answer(request: Any) -> Any:
+        names = [each.name for each in request.asked.topics or ()]
+        if topic in names:
+            asked.set()
+        is_unknown = topic in names and not known.is_set()
+        return broker.metadata(request, names=names or ["t"], error=UNKNOWN_TOPIC if is_unknown else 0)
 
     with ThreadPoolExecutor(1) as threads:
-        broker.answers[METADATA] = unknown
+        broker.answers[METADATA] = answer
         outcome = threads.submit(call)
         wait_until(asked.is_set, "the topic is asked for")
         yield outcome
-        broker.answers[METADATA] = broker.metadata
+        known.set()
 
 
 class Slow:
@@ -63,16 +57,16 @@ class Slow:
         return value
 
 
-def with_partition(producer: Producer) -> object:
-    return producer.send("t", VALUE, partition=0)
+def with_partition(producer: Producer, topic: str = "t") -> object:
+    return producer.send(topic, VALUE, partition=0)
 
 
-def sticky(producer: Producer) -> object:
-    return producer.send("t", VALUE)
+def sticky(producer: Producer, topic: str = "t") -> object:
+    return producer.send(topic, VALUE)
 
 
-def batch(producer: Producer) -> object:
-    return producer.send_batch("t", pa.record_batch({"value": pa.array([VALUE] * 3, pa.binary())}))
+def batch(producer: Producer, topic: str = "t") -> object:
+    return producer.send_batch(topic, pa.record_batch({"value": pa.array([VALUE] * 3, pa.binary())}))
 
 
 def abort(producer: Producer) -> None:
@@ -89,6 +83,7 @@ def commit_and_begin(producer: Producer) -> None:
     producer.begin_transaction()
 
 
+Send = Callable[..., object]
 SENDS = [with_partition, sticky, batch]
 ENDS = [abort, abort_and_begin, commit_and_begin]
 BEGINNING = [abort_and_begin, commit_and_begin]
@@ -107,7 +102,7 @@ def check_it_was_not_sent(scene: Scene, producer: Producer, is_in_transaction: b
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("send", SENDS)
 def test_a_send_that_waits_for_memory_ends_with_its_transaction(
-    tight: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
+    tight: Scene, send: Send, end: Callable[[Producer], None]
 ) -> None:
     with tight.begun() as producer:
         with waiting_for_memory(producer, lambda: send(producer)) as outcome:
@@ -120,14 +115,14 @@ def test_a_send_that_waits_for_memory_ends_with_its_transaction(
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("send", SENDS)
 def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
-    unasked: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
+    tight: Scene, topic: str, send: Send, end: Callable[[Producer], None]
 ) -> None:
-    with unasked.begun() as producer:
-        with waiting_for_metadata(unasked.broker, lambda: send(producer)) as outcome:
+    with tight.begun() as producer:
+        with waiting_for_metadata(tight.broker, topic, lambda: send(producer, topic)) as outcome:
             end(producer)
         with pytest.raises(IllegalStateError):
             outcome.result()
-        check_it_was_not_sent(unasked, producer, end in BEGINNING)
+        check_it_was_not_sent(tight, producer, end in BEGINNING)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -171,14 +166,14 @@ def test_an_error_of_an_ended_transactions_send_does_not_fail_the_next_one(tight
 @pytest.mark.parametrize("end", [abort, abort_and_begin])
 @pytest.mark.parametrize("key", [None, b"key"])
 def test_a_message_by_confluents_surface_that_waits_ends_with_its_transaction(
-    unasked: Scene, end: Callable[[Any], None], key: bytes | None
+    tight: Scene, topic: str, end: Callable[[Any], None], key: bytes | None
 ) -> None:
     """A commit waits for it, as librdkafka's does: it counts as queued."""
-    with closing(confluent.Producer(unasked.settings(transactional_id="confluent"))) as producer:
+    with closing(confluent.Producer(tight.settings(transactional_id="confluent"))) as producer:
         producer.init_transactions(20)
         producer.begin_transaction()
-        with waiting_for_metadata(unasked.broker, lambda: producer.produce("t", VALUE, key)) as outcome:
+        with waiting_for_metadata(tight.broker, topic, lambda: producer.produce(topic, VALUE, key)) as outcome:
             end(producer)
         with pytest.raises(KafkaException):
             outcome.result()
-        assert unasked.broker.count(PRODUCE) == 0
+        assert tight.broker.count(PRODUCE) == 0

@@ -33,12 +33,22 @@ def cluster(request: pytest.FixtureRequest, kafka: KafkaCluster, kafka_cluster: 
     return cluster
 
 
-@pytest.fixture(autouse=True)
-def gone(slab_name: str) -> Iterator[None]:
-    """Wait at the end until the senders have left."""
+_slabs: set[str] = set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gone() -> Iterator[None]:
+    """Wait at the end until the senders have left the slabs that stay from one test to the next."""
     yield
-    for name in (slab_name, f"{slab_name}-2"):
+    for name in _slabs:
         wait_until_gone(name)
+
+
+@pytest.fixture
+def own(slab_name: str) -> Iterator[dict[str, object]]:
+    """Return settings for a slab of the test's own, which must go at the end."""
+    yield {"shmaccum_name": slab_name, "sender_idle_ms": 100}
+    wait_until_gone(slab_name)
 
 
 @pytest.fixture
@@ -58,7 +68,10 @@ def transactional(cluster: KafkaCluster, name: str, **more: object) -> Iterator[
 
 
 def settings(cluster: KafkaCluster, name: str, **more: object) -> dict[str, object]:
-    return kafka_settings(cluster.bootstrap_servers, name, **{"transactional_id": name, **more})
+    """Return settings of the slab that stays for a cluster."""
+    slab = f"transactions-{os.getpid()}-{cluster.bootstrap_servers.rpartition(':')[2]}"
+    _slabs.add(slab)
+    return kafka_settings(cluster.bootstrap_servers, slab, **{"transactional_id": name, "sender_idle_ms": 1000, **more})
 
 
 def visible(cluster: KafkaCluster, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
@@ -105,34 +118,21 @@ def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_nam
     assert len(visible(cluster, topic, "read_uncommitted")) == 6 * 200
 
 
-def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    """Rows go to all partitions, which one request adds to the transaction in version 1."""
-    values = numbered(b"row", 5000)
-    batch = pa.record_batch({"key": pa.array(values, pa.binary()), "value": pa.array(values, pa.binary())})
-    with transactional(cluster, slab_name, compression_type="lz4") as producer:
-        producer.begin_transaction()
-        producer.send_batch(topic, batch)
-        producer.abort_transaction()
-        producer.begin_transaction()
-        producer.send_batch(topic, batch)
-        producer.send(topic, b"single")
-        producer.commit_transaction()
-    assert visible(cluster, topic) == sorted([*values, b"single"])
+def test_columns_and_records_without_a_partition(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    """Rows go to all partitions, which one request adds to the transaction in version 1.
 
-
-def test_records_without_a_partition_stay_in_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    """The sticky partitioner switches among the transaction's own deques."""
-    values = numbered(b"x" * 500, 1000)
-    with transactional(cluster, slab_name, batch_size=4096) as producer:
-        producer.begin_transaction()
-        for value in values:
-            producer.send(topic, value)
-        producer.commit_transaction()
-        producer.begin_transaction()
-        for value in values:
-            producer.send(topic, value)
-        producer.abort_transaction()
-    assert visible(cluster, topic) == values
+    The sticky partitioner switches among the transaction's own deques.
+    """
+    rows, values = numbered(b"row", 5000), numbered(b"x" * 500, 1000)
+    batch = pa.record_batch({"key": pa.array(rows, pa.binary()), "value": pa.array(rows, pa.binary())})
+    with transactional(cluster, slab_name, compression_type="lz4", batch_size=4096) as producer:
+        for end in (producer.abort_transaction, producer.commit_transaction):
+            producer.begin_transaction()
+            producer.send_batch(topic, batch)
+            for value in values:
+                producer.send(topic, value)
+            end()
+    assert visible(cluster, topic) == sorted([*rows, *values])
 
 
 def test_two_transactions_and_plain_records_share_a_slab(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
@@ -155,14 +155,13 @@ def test_two_transactions_and_plain_records_share_a_slab(cluster: KafkaCluster, 
 
 @pytest.mark.parametrize("same_slab", [True, False])
 def test_the_newer_producer_fences_the_older(
-    cluster: KafkaCluster, slab_name: str, topic: str, same_slab: bool
+    cluster: KafkaCluster, own: dict[str, object], slab_name: str, topic: str, same_slab: bool
 ) -> None:
-    other = slab_name if same_slab else f"{slab_name}-2"
     with transactional(cluster, slab_name) as older:
         older.begin_transaction()
         send(older, topic, b"older")
         older.flush()
-        with transactional(cluster, other, transactional_id=slab_name) as newer:
+        with transactional(cluster, slab_name, **{} if same_slab else own) as newer:
             # In the same slab nothing is accepted any more. From another one, a coordinator or a partition's leader
             # refuses it. The latter can also mean a timeout, so the abort shows which it is (KIP-588).
             with pytest.raises((errors.ProducerFencedError, errors.InvalidProducerEpochError)):
@@ -213,9 +212,11 @@ def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str)
     assert not visible(kafka, topic, "read_uncommitted")
 
 
-def test_a_batch_that_is_lost_fails_the_transaction(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+def test_a_batch_that_is_lost_fails_the_transaction(
+    kafka: KafkaCluster, own: dict[str, object], slab_name: str, topic: str
+) -> None:
     """One whose header is damaged leaves the slab without a word to the lane."""
-    with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+    with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000, **own) as producer:
         producer.begin_transaction()
         producer.send(topic, b"lost", partition=0)
         slab = producer._slab
@@ -321,8 +322,10 @@ def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: s
     wait_until(lambda: cluster.admin.committed_offsets(group.group_id, topic) == expected)
 
 
-def test_more_transactions_than_the_slab_has_room_for(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    small = {"shmaccum_max_transactions": 1}
+def test_more_transactions_than_the_slab_has_room_for(
+    kafka: KafkaCluster, own: dict[str, object], slab_name: str, topic: str
+) -> None:
+    small = own | {"shmaccum_max_transactions": 1}
     with (
         transactional(kafka, slab_name, transactional_id="one", **small),
         Producer(settings(kafka, slab_name, transactional_id="two", **small)) as second,

@@ -1,9 +1,15 @@
-"""Appended records come out unchanged, in the expected batches."""
+"""Appended records and columns come out unchanged, in the expected batches."""
 
 from __future__ import annotations
 
+import contextlib
+import random
+import time
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from accumulators import (
     BATCH_SIZE,
@@ -14,47 +20,32 @@ from accumulators import (
     VALUE,
     Log,
     add,
+    as_sent,
     assert_empty,
     drain,
     first,
     queued,
 )
+from columns import append_columns
+from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from record_batches import DECODERS
 from runs import in_threads
 
 from shmaccum._core import Buffer
+from shmaccum.accumulator.append import column_appender
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     LockTimeoutError,
 )
+from shmaccum.record.columns import ColumnBodies
+from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
-
-datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
-headers = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
-records = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, headers), max_size=20)
-
-
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(records)
-def test_records_round_trip(
-    accumulator: Accumulators, appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
-) -> None:
-    log = Log(accumulator)
-    futures = []
-    for record in appended:
-        timestamp, key, value, header = record
-        if accumulator.pool.available_memory() < 8 * BATCH_SIZE:
-            log.take_all()
-        futures.append(accumulator.append(TP0, timestamp, key, value, header).future)
-    log.take_all()
-    found = [tuple(record)[1:] for record in log.partitions.get(TP0, [])]
-    assert found == appended
-    assert [future.get(0).offset for future in futures] == list(range(len(appended)))
-    assert [future.get(0).timestamp for future in futures] == [record[0] for record in appended]
-    assert_empty(accumulator)
 
 
 def fitting_value(accumulator: Accumulators) -> bytes:
@@ -121,7 +112,6 @@ def test_two_processes_open_a_batch_at_once(accumulate: OpenAccumulator, filler:
 
 
 def test_error_after_the_allocation_frees_the_slot(accumulator: Accumulators) -> None:
-    """What goes wrong between getting memory and using it costs no memory, and leaves nothing to wait for."""
 
     class Route:
         """Raises as it is asked for the second time, when there is memory."""
@@ -182,4 +172,156 @@ def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accu
     assert_empty(accumulator)
 
 
-# --- what is counted ------------------------------------------------------------------------------------
+# --- columns: the bytes and the order of single records, despite concurrent appends -------------------
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+header_lists = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
+
+
+def append_rows(accumulator: Accumulators, to: TopicPartition, rows: list[Row]) -> FutureColumnsMetadata:
+    future = FutureColumnsMetadata(len(rows), accumulator.producer.pending)
+    bodies = ColumnBodies(
+        accumulator.format,
+        pa.array([row[1] for row in rows], pa.binary()),
+        pa.array([row[2] for row in rows], pa.binary()),
+        pa.array([[{"key": key, "value": value} for key, value in row[3]] for row in rows], HEADERS),
+        np.array([row[0] for row in rows], np.int64),
+    )
+    accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
+    return future
+
+
+small_tables = st.lists(
+    st.tuples(st.integers(0, 2**63 - 1), *[st.one_of(st.none(), st.binary(max_size=20))] * 2, header_lists),
+    min_size=1,
+    max_size=9,
+)
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "3.0-IV1"])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=small_tables)
+def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, version: str, rows: list[Row]) -> None:
+    """The batch is the very same one as that of the records one by one, but for the moment of its creation."""
+    accumulator = accumulate(message_format_version=version)
+    if version != "3.0-IV1":
+        rows = [(timestamp, key, value, []) for timestamp, key, value, _ in rows]
+    for timestamp, key, value, headers in rows:
+        accumulator.append(TP0, timestamp, key, value, headers)
+    append_rows(accumulator, TP1, rows)
+    one_by_one, at_once = drain(accumulator)
+    start = accumulator.format.header_size
+    assert b"".join(one_by_one.memory())[start:] == b"".join(at_once.memory())[start:]
+    for name in ("size", "record_count", "base_timestamp", "max_timestamp", "state"):
+        assert getattr(one_by_one, name) == getattr(at_once, name), name
+    Log(accumulator).take([one_by_one, at_once])
+
+
+def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator) -> None:
+    """Another producer has taken the place that the rows were encoded for: they begin a new batch."""
+    accumulator, quick = accumulate(), accumulate()
+    add(accumulator, TP0, b"before")
+    bodies = ColumnBodies(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)
+    add_to = bodies.add_to
+
+    def add_to_after_another(*args: Any) -> Any:
+        add(quick, TP0, b"quick")
+        return add_to(*args)
+
+    bodies.add_to = add_to_after_another  # type: ignore[method-assign]
+    future = FutureColumnsMetadata(2, accumulator.producer.pending)
+    accumulator.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
+    assert queued(accumulator, TP0) == 2
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"before", b"quick", b"one", b"two"]
+    assert future.get(0).offsets.tolist() == [2, 3]
+    assert_empty(accumulator)
+
+
+def test_append_larger_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_appender, "TURN_BATCHES", 3)
+    accumulator = accumulate(buffer_memory=100 * BATCH_SIZE)
+    values = [b"%d" % number + bytes(number % 50 * 10) for number in range(200)]
+    future = append_columns(accumulator, TP0, values)
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == values
+    assert future.get(0).offsets.tolist() == list(range(200))
+
+
+def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> None:
+    """What is in is in whole, the sender sees it at once, and no flush waits for what is not."""
+    accumulator = accumulate(buffer_memory=64 * BATCH_SIZE)
+    values = [b"%d" % number + HALF for number in range(40)]
+    chance = random.Random(1)
+
+    with interrupted_by_alarm() as set_alarm:
+        for _ in range(50):
+            with contextlib.suppress(KeyboardInterrupt):
+                set_alarm(chance.uniform(1e-5, 1e-3))
+                append_columns(accumulator, TP0, values)
+                while True:
+                    time.sleep(1)
+            log = Log(accumulator)
+            log.take_all()
+            found = log.values(TP0)
+            assert found == values[: len(found)]
+            accumulator.producer.flush(0)
+            assert accumulator.pool.available_memory() == accumulator.pool.total_memory
+    assert_empty(accumulator)
+
+
+# --- compressed before it gets memory: batches of columns, and large records --------------------------
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
+CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
+
+
+def noise(size: int) -> bytes:
+    """Return bytes that no compression makes smaller."""
+    return random.Random(size).randbytes(size)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_batches_of_columns_are_compressed_except_an_open_one(
+    accumulate: OpenAccumulator, codec: CompressionType
+) -> None:
+    """That of single records, which was open before, is the sender's to compress, too."""
+    accumulator = accumulate(compression_type=str(codec), buffer_memory=40 * BATCH_SIZE)
+    add(accumulator, TP0, b"first")
+    text = b"all work and no play " * (BATCH_SIZE // 72)
+    values = [b"%d " % number + text for number in range(20)] + [bytes(2 * BATCH_SIZE), b"last"]
+    append_columns(accumulator, TP0, values)
+    log = Log(accumulator)
+    compressions = []
+    while batches := drain(accumulator):
+        compressions += [batch.compression for batch in batches]
+        log.take(batches)
+    assert len(compressions) > 7
+    assert compressions == [None] + [codec] * (len(compressions) - 2) + [None]
+    assert log.values(TP0) == [b"first", *values]
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize("size", [BATCH_SIZE, 8 * BATCH_SIZE])
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+@pytest.mark.parametrize("compressible", [True, False])
+def test_a_large_record_is_compressed_if_that_makes_it_smaller(
+    accumulate: OpenAccumulator, size: int, codec: CompressionType, compressible: bool
+) -> None:
+    accumulator = accumulate(compression_type=str(codec))
+    value = bytes(size) if compressible else noise(size)
+    add(accumulator, TP0, value)
+    batch = first(accumulator, TP0)
+    assert batch.compression is (codec if compressible else NONE)
+    assert batch.size > size, "what it was, for the statistics"
+    assert (batch.stored_size < size // 2) == compressible
+    (batch,) = drain(accumulator)
+    for decode in DECODERS:
+        assert [record.value for record in decode(as_sent(accumulator, batch))] == [value], decode.__name__
+    Log(accumulator).take([batch])
+    assert_empty(accumulator)

@@ -116,7 +116,6 @@ def append_with_callback(link: Link, name: str, count: int) -> list[int]:
 
 
 def test_each_process_completes_its_own_records(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    """Two processes share a batch: the completion of it concerns both, each with its own records."""
     told = Told()
     append(accumulator, told)
     other = start(append_with_callback, slab_name, 2)
@@ -168,7 +167,6 @@ def test_callback_can_append(accumulator: Accumulators) -> None:
 
 
 def test_callbacks_run_in_order_under_threads(accumulator: Accumulators) -> None:
-    """Many threads append and poll; each callback is called once, by one thread at a time, in order."""
     told, calling = Told(), threading.Lock()
     log = Log(accumulator)
     count = 50
@@ -211,7 +209,6 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
 
 
 def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None:
-    """Ctrl-C while completions are read: each is processed exactly once."""
     log = Log(accumulator)
     modules = (pending_batches,)
 
@@ -288,11 +285,3 @@ def test_lost_batch_fails_alone(accumulator: Accumulators, word: int) -> None:
     accumulator.slab.words[at] = before
     Log(accumulator).take_all()
     assert sound.get(5).offset == 0
-
-
-def test_late_batch_is_waited_for(accumulator: Accumulators) -> None:
-    future = accumulator.append(TP0, 0, KEY, VALUE).future
-    assert not accumulator.producer.pending.wait_until(lambda: future.is_done, 0.6)
-    assert not future.is_done
-    Log(accumulator).take_all()
-    assert future.get(5).offset == 0

@@ -102,7 +102,6 @@ def test_a_batch_that_expires_leaves_nothing(ahead: Ahead) -> None:
     assert len(ahead.sender.abort_expired_batches(created_ms(ahead.accumulator, TP0) + 60_000)) == 1
     fill(ahead.accumulator, value=VALUE[::-1])
     batch = first(ahead.accumulator, TP0)
-    assert batch is not None
     assert batch.slot == 0, "the same slot"
     ahead.compress()
     (batch,) = ahead.drain()
@@ -146,7 +145,6 @@ def test_a_stopped_process_delays_its_own_partitions_only(ahead: Ahead, monkeypa
         (batch,) = drain(ahead.accumulator)
         assert ahead.accumulator.map.by_entry[batch.partition].topic_partition == TP1
     blocked = first(ahead.accumulator, TP0)
-    assert blocked is not None
     assert blocked.state == SlotState.OPEN
 
 

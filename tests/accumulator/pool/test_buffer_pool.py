@@ -26,9 +26,10 @@ from killpoints import interrupt_before, lines_here
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Start, finish, in_threads, wait_until
 
-from shmaccum._core import Buffer, Super
+from shmaccum._core import Buffer, Slot, Super
 from shmaccum.accumulator import buffer_pool
-from shmaccum.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
+from shmaccum.accumulator.buffer_pool import BufferPool
+from shmaccum.errors import BufferExhaustedError, IllegalStateError, ProducerClosedError, RecordTooLargeError
 from shmaccum.shm.lifecycle import detach
 
 MAX_BLOCK_MS = 10
@@ -42,14 +43,14 @@ def allocate(link: Connection, name: str, size: int, max_block_ms: float) -> Buf
 
 
 def test_simple(make_pool: MakePool) -> None:
-    total_memory, size = 64 * 1024, 1024
-    pool = make_pool(total_memory, size)
-    for allocated in (size, size, 2 * size):
-        buffer = pool.allocate(allocated, MAX_BLOCK_MS)
-        assert buffer.slots * pool.poolable_size == allocated
-        assert pool.available_memory() == total_memory - allocated
+    """Memory comes in whole slots."""
+    pool = make_pool(64, 8)
+    for size, slots in ((0, 1), (1, 1), (8, 1), (9, 2), (16, 2), (17, 3), (64, 8)):
+        buffer = pool.allocate(size, MAX_BLOCK_MS)
+        assert buffer.slots == slots
+        assert pool.available_memory() == 64 - 8 * slots
         pool.deallocate(buffer)
-        assert pool.available_memory() == total_memory
+        assert pool.available_memory() == 64
 
 
 def test_cannot_allocate_more_memory_than_we_have(make_pool: MakePool) -> None:
@@ -173,3 +174,107 @@ def test_close_notifies_waiters_and_refuses_requests(make_pool: MakePool, start:
         pool.allocate(8, MAX_BLOCK_MS)
     pool.deallocate(buffer)  # still works
     assert other.result().slot == buffer.slot
+
+
+# --- its memory: owners in the slot headers, and counts --------------------------------------------------
+
+
+def test_memory_is_freed_once(make_pool: MakePool) -> None:
+    pool = make_pool(16, 8)
+    buffer = pool.allocate(8, 0)
+    pool.deallocate(buffer)
+
+    with pytest.raises(IllegalStateError, match="not allocated"):
+        pool.deallocate(buffer)
+
+    assert pool.available_memory() == 16
+    again = pool.allocate(8, 0)
+    assert (again.slot, again.generation) == (buffer.slot, buffer.generation + 1)
+    with pytest.raises(IllegalStateError):
+        pool.deallocate(buffer)
+    assert pool.is_taken(again)
+    with pytest.raises(IllegalStateError):
+        pool.deallocate(again, again)
+    assert pool.available_memory() == 16
+
+
+@pytest.mark.parametrize("change", [{"slot": 2}, {"slot": 8}, {"slot": 1 << 63}, {"generation": 9}])
+def test_a_wrong_handle_frees_nothing_and_the_others_are_freed(make_pool: MakePool, change: dict[str, int]) -> None:
+    pool = make_pool(64, 8)
+    right, wrong = pool.allocate(8, 0), pool.allocate(16, 0)
+
+    handle = Buffer(**{"slot": wrong.slot, "slots": wrong.slots, "generation": wrong.generation} | change)
+    assert not pool.is_taken(handle)
+
+    with pytest.raises(IllegalStateError, match="1 of"):
+        pool.deallocate(handle, right)
+
+    assert pool.is_taken(wrong)
+    assert pool.available_memory() == 48
+    assert pool.slab.words[Super.REBUILDS] == 0
+
+
+def chain_of(pool: BufferPool, buffer: Buffer) -> list[int]:
+    return pool.slab.memory.chain(buffer.slot, buffer.slots)
+
+
+def test_a_large_request_gets_adjacent_slots_if_possible(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+    small = [pool.allocate(8, 0) for _ in range(8)]
+    pool.deallocate(small[1], small[3], small[4], small[6])
+
+    adjacent = pool.allocate(16, 0)
+    others = pool.allocate(16, 0)
+
+    assert chain_of(pool, adjacent) == [3, 4]
+    assert chain_of(pool, others) == [1, 6]
+    assert pool.available_memory() == 0
+    pool.deallocate(adjacent, others, *(small[number] for number in (0, 2, 5, 7)))
+    assert chain_of(pool, pool.allocate(64, 0)) == list(range(8))
+
+
+def test_memory_of_a_broken_chain_can_be_freed(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+    kept = [pool.allocate(8, 0) for _ in range(4)]
+    pool.deallocate(kept[1])
+    broken = pool.allocate(40, 0)
+    assert chain_of(pool, broken) == [1, 4, 5, 6, 7]
+    for link in (3, 5, 99, 0, 1 << 63):  # to another's, back into the chain, out of the slab, its end, anything
+        pool.slab.words[pool.slab.geometry.header(5) + Slot.CHAIN] = link
+        assert chain_of(pool, broken) == [1]
+
+    pool.deallocate(broken)
+
+    assert pool.available_memory() == 40
+    assert all(pool.is_taken(buffer) for buffer in (kept[0], kept[2], kept[3]))
+    assert pool.allocate(40, 0).slots == 5
+
+
+@pytest.mark.parametrize("wrong", [0, 5, 7, 8])
+def test_reclaim_rebuilds_a_wrong_count(make_pool: MakePool, wrong: int) -> None:
+    pool = make_pool(64, 8)
+    kept = pool.allocate(16, 0)
+    pool.slab.words[Super.FREE_SLOTS] = wrong
+
+    assert pool.reclaim() == 0
+
+    assert pool.available_memory() == 48
+    assert pool.is_taken(kept)
+    assert pool.allocate(48, 0).slots == 6
+
+
+def test_a_too_high_free_count_allocates_nothing(make_pool: MakePool) -> None:
+    pool = make_pool(16, 8)
+    kept: list[Buffer] = []
+    pool.allocate(8, 0, kept, most=2)
+    pool.slab.words[Super.FREE_SLOTS] = 1
+
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 0)
+
+    assert all(map(pool.is_taken, kept))
+
+
+@pytest.mark.parametrize(("memory", "slots"), [(64, 8), (71, 8), (63, 7), (7, 1), (0, 1)])
+def test_memory_is_rounded_down_to_whole_slots_but_not_to_none(make_pool: MakePool, memory: int, slots: int) -> None:
+    assert make_pool(memory, 8).total_memory == slots * 8

@@ -442,13 +442,3 @@ def test_a_dead_waiter_does_not_block_a_new_request(make_pool: MakePool, start: 
 
     assert not pool.slab.pool.is_exhausted()
     pool.deallocate(buffer)
-
-
-def test_reclaiming_removes_a_dead_owner_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(16, 8)
-    child = in_the_queue(pool, start(take, slab_name, 8, 16))
-    child.kill()
-
-    assert pool.reclaim() == 1
-
-    assert not pool.slab.pool.is_exhausted()

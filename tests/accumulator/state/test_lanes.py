@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from accumulators import TP0, TP1, Log, add
+from accumulators import TP0, TP1, Log
 from faults import die
 from fixture_types import OpenAccumulator
 from killpoints import die_after, die_in, lines_here
@@ -70,22 +70,6 @@ def test_a_lease_fences_the_one_before_it(accumulator: Accumulators, table: Lane
     assert newer.is_valid
 
 
-def test_a_deque_of_an_ended_transaction_refuses_records(accumulator: Accumulators, table: LaneTable) -> None:
-    """Also while the next transaction is open: what `send` had found before must not lead into that."""
-    lease = opened(table)
-    older = lease.queue(accumulator.map.queues[TP0])
-    body = accumulator.format.encode_body(None, b"late", ())
-    lease.end_transaction()
-    for _ in range(2):
-        with pytest.raises(IllegalStateError, match="has ended"):
-            accumulator.append_to(older, 0, body, None, 1000)
-        lease.open(9, 4, 2)
-    append(accumulator, lease, TP0, b"next")
-    table.lease("orders")
-    with pytest.raises(ProducerFencedError):
-        accumulator.append_to(older, 0, body, None, 1000)
-
-
 def test_columns_cut_short_by_the_end_of_their_transaction_stay_in_it(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(enable_idempotence=True, buffer_memory=1 << 20)
     lease = opened(LaneTable(accumulator.slab, accumulator.map))
@@ -120,24 +104,6 @@ def test_the_end_of_a_transaction_waits_for_the_appends_under_way(accumulator: A
             with pytest.raises(TimeoutError):
                 ending.result(0.05)
         ending.result()
-
-
-def test_what_is_queued_in_a_closed_lane_is_dropped(accumulator: Accumulators, table: LaneTable) -> None:
-    accumulator.slab.become_sender()
-    lease = opened(table)
-    futures = [append(accumulator, lease, to, b"dropped") for to in (TP0, TP1)]
-    add(accumulator, TP0, b"kept")
-    lease.close()
-    with pytest.raises(IllegalStateError):
-        append(accumulator, lease, TP0, b"late")
-    assert len(accumulator.sender.drop_closed_lanes()) == 2
-    assert accumulator.sender.drop_closed_lanes() == []
-    assert table.is_empty(0)
-    accumulator.producer.pending.poll()
-    assert all(isinstance(future.exception(), TransactionAbortedError) for future in futures)
-    log = Log(accumulator)
-    log.take_all()
-    assert log.values(TP0) == [b"kept"]
 
 
 def test_an_append_that_was_faster_than_the_next_lease_is_dropped(accumulator: Accumulators, table: LaneTable) -> None:

@@ -70,14 +70,6 @@ def test_absent_topic_says_why(known: PartitionMap, other: PartitionMap, error: 
     assert known.absence(TopicPartition(TOPIC, 0)).startswith(said)
 
 
-def test_lookup_takes_no_lock(known: PartitionMap) -> None:
-    """A lookup of a known topic works while another process holds the tables' lock."""
-    with held(known._slab.tables_lock):
-        assert TopicPartition(TOPIC, 0) in known.queues
-        assert known.topic(TOPIC) is not None
-        assert known.topic("nobody asked") is None
-
-
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
     """Have threads take turns as often as can be."""

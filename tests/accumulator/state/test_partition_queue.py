@@ -86,7 +86,6 @@ def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, opera
 
 
 def test_death_blocks_no_other_partition(accumulator: Accumulators) -> None:
-    """A dead holder's lock blocks only its own partitions, until a process takes it over."""
 
     def die_over_it() -> None:
         with held(accumulator.map.queues[TP0].lock):
