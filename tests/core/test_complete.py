@@ -68,19 +68,6 @@ def completion(run: Run, span: int = 0) -> tuple[int, ...]:
     return 1 << 24 | run.batch.slot, OFFSET + 1, APPEND_TIME_MS + 1 << 16, span
 
 
-def test_a_stored_batch_is_told_to_all_and_counted(run: Run) -> None:
-    assert run.complete() == {0, OTHER}
-    for entry in range(8):
-        assert run.unread(entry) == ([completion(run)] if entry in (0, OTHER) else [])
-    assert run.batch.state == SlotState.COMPLETING
-    counts = {"records_sent": 10, "batches_sent": 1, "last_offset": OFFSET + 10, "in_flight": 0, "acked_sequence": 10}
-    assert {name: run.word("partitions", name) for name in counts} == counts
-    sums = {"batches_sent": 1, "records_sent": 10, "fill_bytes": 200, "capacity_bytes": SLOT_SIZE, "batches_failed": 0}
-    assert {name: run.word("superblock", name, 0) for name in sums} == sums
-    run.completer.count()
-    assert run.word("superblock", "batches_sent", 0) == 1, "once"
-
-
 def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
     """In flight, or completing with its result: the next sender pushes what is missing, and each gets it once."""
     states = set()

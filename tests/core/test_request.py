@@ -98,25 +98,6 @@ def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: 
     assert sender.word("partitions", "records_drained", PARTITION) == len(values)
 
 
-def test_a_batch_of_several_slots_is_sealed_as_one(sender: Sender) -> None:
-    slab = sender.slab
-    (chain,) = slab.take(2)
-    memory = slab.segment.writable()
-    begin = len(memory) - slab.slot_count * SLOT_SIZE
-    record = v2.encode_record(0, 0, 0, body_of(bytes(SLOT_SIZE)))
-    at = begin + chain.slot * SLOT_SIZE + v2.HEADER_SIZE
-    memory[at : at + len(record)] = record
-    size = v2.HEADER_SIZE + len(record)
-    Producer(slab).core.begin(PARTITION, chain.slot, 0, size, 1, 0, 0, len(record))
-    sender.set("headers", "partition", PARTITION, chain.slot)
-    sealed = sender.sealer.seal(_core.RecordBatch(slab.segment, chain.slot))
-    if sealed is None:
-        pytest.fail("two adjacent slots are a run of memory")
-    read = MemoryRecords(bytes_of(sealed)).next_batch()
-    assert read.validate_crc()
-    assert [record.value for record in read] == [bytes(SLOT_SIZE)]
-
-
 @pytest.mark.parametrize(
     ("region", "name", "bit"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -176,15 +175,6 @@ def test_records_go_where_kafka_sends_them_as_the_formats_encode_them(
     assert slab.get("processes", "records", LIVING) == len(records)
 
 
-def test_a_record_says_where_it_is_and_when_it_was_sent(path: Any) -> None:
-    before = time.time_ns() // 1_000_000
-    futures = [send(path, b"a", partition=2), send(path, b"b", partition=2)]
-    assert before <= futures[0].timestamp <= futures[1].timestamp <= time.time_ns() // 1_000_000
-    assert [future.index for future in futures] == [0, 1]
-    assert {future.topic_partition for future in futures} == {f"p-{FIRST + 2}"}
-    assert {future.batch for future in futures} == {1 << 24}
-
-
 def test_text_is_sent_in_utf_8_and_headers_are_encoded_once(slab: Slab, path: Any) -> None:
     headers = {"größe": "5 €"}
     assert send(path, "wert €", "schlüssel", headers=headers).sizes == sizes_word(10, 8)
@@ -194,34 +184,6 @@ def test_text_is_sent_in_utf_8_and_headers_are_encoded_once(slab: Slab, path: An
     assert send(path, b"v", b"k", partition=2, headers=[]).index == 1
     assert v2.encode_body(b"k", b"v", pairs) in bytes(slab.segment)
     assert send(path, b"v", b"k", partition=2, headers=iter(pairs)) is None, "an iterator can be read only once"
-
-
-def test_callbacks_are_noted_with_the_append(path: Any) -> None:
-    called: list[object] = []
-    futures = [send(path, b"v", on_delivery=called.append) for _ in range(3)]
-    assert path.callbacks
-    batch = futures[0].batch
-    path.callbacks.make_due(batch)
-    path.callbacks.run()
-    assert called == [], "they are not complete"
-    path.contributions.lose(batch, Damaged)
-    path.callbacks.run()
-    assert called == futures
-    assert not path.callbacks
-
-
-def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() -> None:
-    slab = Slab(8, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    sizes = []
-    for _ in range(5):  # two of 89 bytes fit into a batch
-        send(path, bytes(80), timestamp_ms=NOW)
-        sizes.append((path.sticky.partition, path.sticky.produced))
-    assert sizes == [(0, 150), (0, 239), (0, 389), (0, 478), (1, 150)], "239 bytes are less than a batch"
-    assert slab.segment.view("headers")["partition"][:3].tolist() == [FIRST, FIRST, FIRST + 1]
-    path.sticky.produced = 2 * SLOT_SIZE - 1
-    send(path, b"x", timestamp_ms=NOW)
-    assert (path.sticky.partition, path.sticky.produced) == (2, 0), "at twice its bytes, whatever batch is open"
 
 
 def test_completions_are_read_first(slab: Slab, path: Any) -> None:

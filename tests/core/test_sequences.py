@@ -114,26 +114,6 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
 # --- what is held ---------------------------------------------------------------------------------
 
 
-def test_nothing_follows_the_first_batch_until_it_is_acknowledged(run: Run) -> None:
-    run.sequences.drained(run.batches[0])
-    assert run.word("held") == 1
-    run.sequences.stored(run.batches[0], 1)
-    run.sequences.finished(run.batches[0])
-    assert (run.word("held"), run.word("acked_sequence")) == (0, EPOCH << 32 | 1)
-    run.sequences.drained(run.batches[1])
-    assert run.word("held") == 0
-
-
-def test_without_idempotence_nothing_is_numbered(run: Run) -> None:
-    plain = _core.Sequences(run.slab.segment, False)
-    run.set("producer_id", 0, "superblock", 0)
-    assert (plain.need_producer_id, run.sequences.need_producer_id) == (False, True)
-    plain.drained(run.batches[0])
-    plain.stored(run.batches[0], 1)
-    plain.finished(run.batches[0])
-    assert (numbers(run)[0], run.word("held"), run.word("acked_sequence")) == (-1, 0, EPOCH << 32)
-
-
 def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump(run: Run) -> None:
     run.set("key", LANE + 1 << 52)
     sequences = _core.Sequences(run.slab.segment, True)
