@@ -49,10 +49,10 @@ class Run:
         ring = self.slab.segment.view("rings")[entry]
         return [tuple(int(ring[index % len(ring)][word]) for word in ring.dtype.names) for index in range(head, tail)]
 
-    def complete(self, end: int = 0) -> set[int]:
-        """Complete the batch, or a part of it, as stored."""
+    def complete(self) -> set[int]:
+        """Complete the batch as stored."""
         contributors: set[int] = set()
-        self.completer.conclude(self.batch, OFFSET, APPEND_TIME_MS, end)
+        self.completer.conclude(self.batch, OFFSET, APPEND_TIME_MS)
         self.completer.land(self.batch)
         self.completer.count()
         self.completer.push(self.batch, contributors)
@@ -64,8 +64,8 @@ def run() -> Run:
     return Run()
 
 
-def completion(run: Run, span: int = 0) -> tuple[int, ...]:
-    return 1 << 24 | run.batch.slot, OFFSET + 1, APPEND_TIME_MS + 1 << 16, span
+def completion(run: Run) -> tuple[int, ...]:
+    return 1 << 24 | run.batch.slot, OFFSET + 1, APPEND_TIME_MS + 1 << 16, 0
 
 
 def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
@@ -135,55 +135,6 @@ def test_a_failed_batch_is_read_as_it_was_told(run: Run, code: int, incident: in
     assert run.future.failed()
     assert str(run.future.exception()) == f"{code} of incident {incident}"
     assert run.future.exception() is not run.future.exception(), "a traceback leads to all that its frames hold"
-
-
-def test_a_batch_is_told_part_by_part_and_each_part_once(run: Run) -> None:
-    """Also by a sender that takes over, which pushes again what it cannot know to be pushed."""
-    contributions, result, contributors = run.producer.contributions, run.future.batch_result, set[int]()
-    run.batch.cut(4)
-    run.complete(end=4)
-    assert run.unread(OTHER) == [completion(run, 0 << 32 | 4)]
-    run.completer.push(run.batch, contributors, again=True)
-    assert (contributors, len(run.unread(0)), len(run.unread(OTHER))) == ({0, OTHER}, 1, 1)
-    assert run.word("partitions", "batches_sent") == 0, "a batch is counted with its last part"
-    assert run.word("partitions", "records_sent") == 4
-    contributions.read()
-    assert (result.completed, run.future.succeeded(), list(contributions.results.values())) == (4, True, [result])
-    run.completer.push(run.batch, set(), again=True)  # what is read cannot be found in the ring
-    contributions.read()
-    assert (result.completed, result.earlier) == (4, None)
-    run.batch.complete_part(never_stored=False)
-    run.complete(end=10)
-    assert run.unread(OTHER)[1:] == [completion(run, 4 << 32)], "all that follow"
-    run.completer.push(run.batch, set(), again=True)
-    assert len(run.unread(OTHER)) == 2
-    assert (run.word("partitions", "batches_sent"), run.word("partitions", "records_sent")) == (1, 10)
-    contributions.read()
-    assert result.done
-    assert [(first, stop, part.first) for first, stop, part in result.parts_between(2, 7)] == [(2, 4, 0), (4, 7, 4)]
-    assert not contributions.results
-
-
-def test_an_error_while_a_completion_is_processed_leaves_it_to_be_read_again(run: Run) -> None:
-    """As an interrupt does."""
-    failing = [True]
-
-    def fail(*what: object) -> Any:
-        if failing.pop():
-            failing.append(False)
-            raise KeyboardInterrupt
-        return lambda: Damaged("in the end")
-
-    slab = run.slab
-    contributions = _core.Contributions(slab.segment, 0, nobody, call_back, fail, Damaged)
-    result = contributions.expect(1 << 24 | run.batch.slot, "t-3")
-    run.completer.conclude(run.batch, -1, -1, error=3)
-    run.completer.push(run.batch, set())
-    with pytest.raises(KeyboardInterrupt):
-        contributions.read()
-    assert contributions.has_news
-    contributions.read()
-    assert (result.done, contributions.has_news, contributions.head) == (True, False, 1)
 
 
 @pytest.mark.parametrize(("head", "tail"), [(1, 0), (0, 1 << 63), (0, 100), (3, 1)])

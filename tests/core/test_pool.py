@@ -438,17 +438,6 @@ def test_a_waiter_without_a_look_for_a_second_is_passed_over_until_it_looks(slab
     assert passed_over(201.3) == [False]
 
 
-def test_enough_slots_rises_after_wakeups_and_falls_after_vain_waits() -> None:
-    slab = Slab(100)
-    slab.take(100)
-    ticket = slab.wait(1)
-    enough = []
-    for was_woken in (True,) * 6 + (False,) * 5:
-        slab.look(ticket, was_woken=was_woken)
-        enough.append(slab.get("superblock", "enough_slots"))
-    assert enough == [1, 2, 4, 8, 12, 12, 6, 3, 1, 0, 0]
-
-
 def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> None:
     slab = Slab(12)
     held = slab.take(1, 12)

@@ -33,8 +33,7 @@ class Producer:
         core: the module to use.
         entry: of its process.
         magic: of its records.
-        compression: of its batches.
-        linger_ms: likewise.
+        linger_ms: of its batches.
         batch_size: bytes from which on they are full.
         max_bytes: to which they grow while they are young; 0: they do not.
     """
@@ -45,7 +44,6 @@ class Producer:
         core: Any = _core,
         entry: int = LIVING,
         magic: int = 2,
-        compression: int = 0,
         linger_ms: int = 5,
         retries: int = 7,
         batch_size: int = SLOT_SIZE,
@@ -59,7 +57,7 @@ class Producer:
             Damaged,
             magic,
             linger_ms,
-            compression,
+            0,
             1_000_000 if max_bytes else 900,
             retries,
             batch_size,

@@ -135,17 +135,10 @@ class Slab:
         assert self.look(ticket, now_s) == []
         return ticket
 
-    def look(
-        self,
-        ticket: MemoryTicket,
-        now_s: float = 0.0,
-        dead: tuple[int, ...] = (),
-        was_woken: bool | None = None,
-        most: int = 1,
-    ) -> list[Buffer]:
-        """Look at the queue; return what was allocated. `woken` is the process to wake."""
+    def look(self, ticket: MemoryTicket, now_s: float = 0.0) -> list[Buffer]:
+        """Look at the queue; return what was allocated."""
         taken: list[Buffer] = []
-        status, self.woken = self.pool.look(ticket, taken, most, was_woken, dead, now_s, ABSENT_S)
+        status, _ = self.pool.look(ticket, taken, 1, None, (), now_s, ABSENT_S)
         assert status == LOCK_TAKEN
         return taken
 
