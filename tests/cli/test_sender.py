@@ -44,7 +44,7 @@ def leave(process: subprocess.Popen[str], number: int) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+
 def test_a_signal_delivers_all_records_and_ends_it(
     number: int, shmaccum: Command, settings: Settings, slab_name: str, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from core_producers import (
@@ -16,7 +16,6 @@ from core_producers import (
     Producer,
     batches,
     body_of,
-    check_deaths_of_appends,
     queued,
     records_at,
     records_of,
@@ -285,59 +284,7 @@ def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
     assert [state for state, _, _ in batches(slab)] == [SlotState.CLOSED] * 5
 
 
-def test_rows_and_batches_of_a_transaction_that_has_ended(slab: Slab, producer: Producer) -> None:
-    producer.append(body_of(b"open"))
-    rows = rows_for(producer, 0, [b"a"], 0)
-    assert producer.core.append_rows(PARTITION, 1, 7, *rows[3:])[0] == LEASE_OVER
-    assert producer.core.append_batches(PARTITION, 1, 7, begin_all(producer, [[b"a"]], 0), True)[0] == LEASE_OVER
-    assert records_of(slab) == [(b"open", 0)]
-
-
 # --- deaths ---------------------------------------------------------------------------------------
-
-
-class Scene(NamedTuple):
-    """A slab, and two processes that append to it; the victim dies."""
-
-    slab: Slab
-    survivor: Producer
-    victim: Producer
-
-
-def begun(core: ModuleType, before: list[tuple[bytes, int]]) -> Scene:
-    """Return a scene with these records of the survivor."""
-    slab = Slab(6, core, SLOT_SIZE)
-    survivor = Producer(slab, core)
-    append_all(survivor, before)
-    return Scene(slab, survivor, Producer(slab, core, DYING))
-
-
-def append_all(producer: Producer, records: list[tuple[bytes, int]]) -> None:
-    for value, timestamp in records:
-        producer.append(body_of(value), timestamp)
-
-
-def check_headers(slab: Slab, found: list[tuple[bytes, int]], before: int) -> None:
-    """Check that a batch with a record of the dead says so, and has its limits."""
-    first = 0
-    headers = slab.segment.view("headers")
-    for slot, count in queued(slab):
-        commit = int(headers["commit"][slot])
-        assert headers["max_timestamp"][slot][commit & 1] == found[first + count - 1][1]
-        if first + count > before:
-            words = {name: headers[name][slot] for name in ("contributors", "linger", "limits")}
-            assert words["contributors"][0] & 1 << DYING, "the sender would not tell it of its record"
-            assert (words["linger"] >> 8, words["limits"] >> 32) == (5, 9)
-        first += count
-
-
-@pytest.mark.parametrize("start", STARTS)
-def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    def make(slab: Slab, entry: int) -> Producer:
-        linger_ms, retries = (50, 7) if entry == LIVING else (5, 9)
-        return Producer(slab, stepping, entry, linger_ms=linger_ms, retries=retries)
-
-    check_deaths_of_appends(stepping, start, make, append_all, check_headers)
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -347,8 +294,15 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
     whole = [*before, *[(b"x", 50), (b"y", 50)] * bool(before), *((value, 60) for value in (b"1", b"2", b"3", b"4"))]
     most = len(before)
 
-    def append(scene: Scene) -> None:
-        slab, _, victim = scene
+    def begin() -> Producer:
+        survivor = Producer(Slab(6, stepping, SLOT_SIZE), stepping)
+        for value, timestamp in before:
+            survivor.append(body_of(value), timestamp)
+        return survivor
+
+    def append(survivor: Producer) -> None:
+        slab = survivor.slab
+        victim = Producer(slab, stepping, DYING)
         if opened := slab.get("partitions", "open", PARTITION):
             rows = rows_for(victim, opened - 1, [b"x", b"y"], 50)
             victim.contributions.expect(rows[3].batch, "t-3")
@@ -358,10 +312,10 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
             victim.contributions.expect(buffer.batch, "t-3")
         assert victim.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == LOCK_TAKEN
 
-    for (slab, survivor, _), _ in deaths(lambda: begun(stepping, before), append):
-        found = recovered(slab, whole, most)
+    for survivor, _ in deaths(begin, append):
+        found = recovered(survivor.slab, whole, most)
         most = len(found)
         assert [value for value, _ in found][-1:] not in ([b"x"], [b"1"]), "the other row is there, too"
         survivor.append(body_of(b"after"), 5)
-        assert records_of(slab) == [*found, (b"after", 5)]
+        assert records_of(survivor.slab) == [*found, (b"after", 5)]
     assert most == len(whole)

@@ -120,23 +120,6 @@ def test_a_stored_batch_is_read_as_it_was_told(run: Run, append_time_ms: int, ba
     assert (part.first, part.base_offset, part.append_time_ms, part.failure) == (0, base_offset, append_time_ms, None)
 
 
-@pytest.mark.parametrize("code", [-20, -1, 1, 129])
-@pytest.mark.parametrize("incident", [0, 1, 1 << 47])
-def test_a_failed_batch_is_read_as_it_was_told(run: Run, code: int, incident: int) -> None:
-    run.completer.conclude(run.batch, -1, 77, error=code, incident=incident)
-    assert run.batch.error_code == code
-    run.completer.count()
-    for count in ("records_failed", "batches_failed"):
-        expected = 10 if count == "records_failed" else 1
-        assert run.word("partitions", count) == run.word("superblock", count, 0) == expected
-    assert run.word("partitions", "acked_sequence") == 0
-    run.completer.push(run.batch, set())
-    run.producer.contributions.read()
-    assert run.future.failed()
-    assert str(run.future.exception()) == f"{code} of incident {incident}"
-    assert run.future.exception() is not run.future.exception(), "a traceback leads to all that its frames hold"
-
-
 @pytest.mark.parametrize(("head", "tail"), [(1, 0), (0, 1 << 63), (0, 100), (3, 1)])
 def test_a_damaged_ring_is_refused(run: Run, head: int, tail: int) -> None:
     run.set("processes", "ring_head", head, 0)
@@ -170,25 +153,3 @@ def test_deaths_while_a_ring_is_read(stepping: ModuleType) -> None:
     for run, died in deaths(make, read):
         assert len(run.unread(0)) in ((0, 1) if died else (0,))
         assert run.completer.has_room(0, 1)
-
-
-# --- statistics -----------------------------------------------------------------------------------
-
-
-def test_what_is_drained_and_delivered_is_counted(run: Run) -> None:
-    run.completer.count_drained(run.batch, 130, 10)
-    run.completer.count_drained(run.batch, 200, 10)
-    counts = {"batches_drained": 2, "records_drained": 20, "bytes_drained": 330}
-    assert {name: run.word("partitions", name) for name in counts} == counts
-    assert run.word("partitions", "compression_drained") == (130 - HEADER) * 1000 // (200 - HEADER) + 1000
-    assert run.word("superblock", "largest_batch", 0) == 200
-    run.set("headers", "opened_us", 1000, 0)
-    run.set("headers", "linger", 4, 0)
-    run.completer.count_delivered(run.batch, 150, 10, 1005)
-    assert run.word("partitions", "bytes_sent") == 150
-    histograms = run.slab.segment.view("histograms")["total"][:5]
-    totals = histograms.tolist()
-    assert totals == [0, 5, 10, 200 * 1000 // SLOT_SIZE, 150 * 1000 // 200]
-    run.set("headers", "slots", 1 << 62, 0)
-    run.completer.count_delivered(run.batch, 150, 10, 1005)
-    assert histograms.tolist() == [0, 10, *totals[2:]], "damage counts for nothing"

@@ -418,26 +418,6 @@ def test_a_waiter_is_overdue_after_its_deadline_and_never_before(slab: Slab, now
     assert len(slab.pool.waiters()) == 1, "an endless wait is not overdue for weeks"
 
 
-def test_a_waiter_without_a_look_for_a_second_is_passed_over_until_it_looks(slab: Slab) -> None:
-    first, second = slab.wait(1, 10.0, 1000.0), slab.wait(1, 10.0, 1000.0)
-
-    def passed_over(now_s: float) -> list[bool]:
-        slab.pool.reclaim([], now_s, ABSENT_S)
-        return [is_passed_over for _, _, is_passed_over in slab.pool.waiters()]
-
-    assert passed_over(10.9) == [False, False]
-    assert passed_over(11.1) == [True, False]
-    slab.look(first, 11.2)
-    for look in range(130):
-        slab.look(first, 11.3 + look)
-        assert passed_over(11.4 + look) == [False, False]
-    slab.pool.leave(first, 0)
-    assert passed_over(200.0) == [False], "the new head is watched from its own start"
-    assert passed_over(201.1) == [True]
-    slab.look(second, 201.2)
-    assert passed_over(201.3) == [False]
-
-
 def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> None:
     slab = Slab(12)
     held = slab.take(1, 12)
@@ -461,20 +441,7 @@ def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> 
     assert free_one() == -1
     slab.be(2)
     assert slab.look(first)
-    slab.pool.leave(first, 0)
+    slab.pool.leave(first, 1234)
+    assert [slab.get("processes", name, 2) for name in ("waits", "wait_ns")] == [1, 1234]
     slab.be(LIVING)
     assert [free_one() for _ in range(2)] == [3, -1]
-
-
-def test_leaving_wakes_the_next_and_counts_the_wait() -> None:
-    slab = Slab(2)
-    (held,) = slab.take(1)
-    slab.be(2)
-    first = slab.wait(2)
-    slab.be(3)
-    slab.wait(1)
-    slab.be(2)
-    assert slab.pool.leave(first, 1234) == (LOCK_TAKEN, 3)
-    assert slab.get("processes", "waits", 2) == 1
-    assert slab.get("processes", "wait_ns", 2) == 1234
-    slab.pool.free(held)

@@ -49,21 +49,6 @@ class Scene:
         self.callbacks.run()
 
 
-def test_a_message_has_the_outcome_of_its_record() -> None:
-    scene = Scene()
-    stored, failed, pending = (scene.message() for _ in range(3))
-    scene.complete(0, 1)
-    scene.complete(1, 1, RecordTooLargeError)
-    assert not scene.told
-    assert (scene.reports.waiting, scene.reports.serve(), scene.reports.waiting) == (3, 2, 1)
-    assert scene.told == [(None, 0), (RecordTooLargeError, 1)]
-    assert (stored.error(), stored.offset(), stored.timestamp(), stored.partition()) == (None, 50, (1, 100), 3)
-    assert (failed.error(), failed.offset(), failed.timestamp()) == (RecordTooLargeError, -1001, (0, -1))
-    assert (pending.error(), pending.offset(), pending.timestamp(), pending.partition()) == (None, -1001, (0, -1), 3)
-    assert (pending.is_pending, len(pending)) == (True, 5)
-    assert stored.latency() >= 0
-
-
 steps = st.lists(
     st.sampled_from(["produce", "complete", "fail", "purge", "drop", "serve"]) | st.integers(0, 9), max_size=40
 )
@@ -106,22 +91,6 @@ def test_each_message_is_reported_once_unless_it_is_dropped(steps: list[str | in
     assert not only_errors or None not in told.values()
 
 
-def test_what_a_callback_raises_leaves_the_others_due() -> None:
-    scene = Scene()
-
-    def fail(error: Any, message: Message) -> None:
-        raise LookupError
-
-    scene.message(fail)
-    scene.message()
-    scene.complete(0, 0)
-    with pytest.raises(LookupError):
-        scene.reports.serve()
-    assert not scene.told
-    assert (scene.reports.waiting, scene.reports.serve()) == (1, 1)
-    assert scene.told == [(None, 1)]
-
-
 def test_messages_of_before_a_fork_do_not_count() -> None:
     """A child can go on with a call that its parent began: it drops that message, and begins another."""
     scene = Scene()
@@ -132,18 +101,6 @@ def test_messages_of_before_a_fork_do_not_count() -> None:
     scene.complete(0, 1)
     assert not complete.is_pending
     assert (scene.reports.waiting, scene.reports.serve(), scene.told) == (1, 0, [])
-
-
-def test_a_refusal_in_its_own_call_is_left_to_the_caller() -> None:
-    """`send` calls ``on_delivery`` for a record that it refuses, before it raises."""
-    scene = Scene()
-    message = Message(scene.reports, "t", None, None, None, None)
-    message.thread = threading.get_ident()
-    message(RecordTooLargeError(), None)
-    assert message.is_pending
-    message.thread = 0
-    message(RecordTooLargeError(), None)
-    assert (message.is_pending, message.error()) == (False, RecordTooLargeError)
 
 
 def test_a_reported_message_does_not_keep_its_callback() -> None:

@@ -98,33 +98,6 @@ def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: 
     assert sender.word("partitions", "records_drained", PARTITION) == len(values)
 
 
-@pytest.mark.parametrize(
-    ("region", "name", "bit"),
-    [
-        *(("headers", name, 0) for name in ("base_timestamp", "partition", "checksums")),
-        *(("headers", "commit", bit) for bit in (1, 2, 25, 26)),
-        *(("slots", "", bit) for bit in (v2.HEADER_SIZE * 8, v2.HEADER_SIZE * 8 + 100)),
-    ],
-)
-def test_a_batch_that_has_changed_is_not_sealed(sender: Sender, region: str, name: str, bit: int) -> None:
-    slab = sender.slab
-    assert sender.batch.is_intact(v2.HEADER_SIZE)
-    begin = len(slab.words) - slab.slot_count * SLOT_SIZE // 8
-    slab.words[begin + bit // 64 if region == "slots" else slab.word(region, name)] ^= 1 << bit % 64
-    batch = _core.RecordBatch(slab.segment, 0)
-    assert not batch.is_intact(v2.HEADER_SIZE)
-    assert sender.sealer.seal(batch) is None
-
-
-def test_a_copy_of_records_is_intact_or_not(sender: Sender) -> None:
-    records = bytes_of(sender.send())[v2.HEADER_SIZE :]
-    assert [sender.batch.is_intact(v2.HEADER_SIZE, copy) for copy in (records, records + b"\0", b"")] == [
-        True,
-        False,
-        False,
-    ]
-
-
 def test_a_batch_says_that_it_is_compressed_and_of_a_transaction() -> None:
     gzip = 1
     sender = Sender(keeps_checksums=False, lane=2)

@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, check_deaths_of_appends, queued
-from core_slabs import LIVING, Damaged, Slab
+from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, queued, records_at, records_of, recovered
+from core_slabs import DYING, LIVING, Damaged, Slab, deaths
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
@@ -427,13 +427,44 @@ def test_damage_is_an_error_and_the_slot_is_given_back(slab: Slab, path: Any) ->
 # --- deaths ---------------------------------------------------------------------------------------
 
 
+def check_headers(slab: Slab, found: list[tuple[bytes, int]], before: int) -> None:
+    """Check that a batch with a record of the dead says so, and has its limits."""
+    first = 0
+    headers = slab.segment.view("headers")
+    for slot, count in queued(slab):
+        commit = int(headers["commit"][slot])
+        assert headers["max_timestamp"][slot][commit & 1] == found[first + count - 1][1]
+        if first + count > before:
+            words = {name: headers[name][slot] for name in ("contributors", "linger", "limits")}
+            assert words["contributors"][0] & 1 << DYING, "the sender would not tell it of its record"
+            assert (words["linger"] >> 8, words["limits"] >> 32) == (5, 9)
+        first += count
+
+
+def send_all(path: Any, records: list[tuple[bytes, int]]) -> None:
+    path.slab.be(path.entry)
+    for slot, _ in queued(path.slab):
+        path.contributions.expect(path.slab.get("headers", "generation", slot) << 24 | slot, "t-3")
+    for value, timestamp in records:
+        assert send(path, value, partition=PARTITION - FIRST, timestamp_ms=timestamp) is not None
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    def send_all(path: Any, records: list[tuple[bytes, int]]) -> None:
-        path.slab.be(path.entry)
-        for slot, _ in queued(path.slab):
-            path.contributions.expect(path.slab.get("headers", "generation", slot) << 24 | slot, "t-3")
-        for value, timestamp in records:
-            assert send(path, value, partition=PARTITION - FIRST, timestamp_ms=timestamp) is not None
+    """Of three: the first begins a batch or has room, as the second, the third has none. Another process goes on."""
+    whole = records_at(*STARTS[start], b"x" * 30, b"y" * 120, b"z" * 100)
+    most = before = len(STARTS[start])
 
-    check_deaths_of_appends(stepping, start, path_of, send_all)
+    def begin() -> SimpleNamespace:
+        slab = Slab(6, stepping, SLOT_SIZE)
+        survivor = path_of(slab, linger_ms=50)
+        send_all(survivor, whole[:before])
+        return SimpleNamespace(slab=slab, survivor=survivor, victim=path_of(slab, DYING, retries=9))
+
+    for scene, _ in deaths(begin, lambda scene: send_all(scene.victim, whole[before:])):
+        found = recovered(scene.slab, whole, most)
+        most = len(found)
+        check_headers(scene.slab, found, before)
+        send_all(scene.survivor, [(b"after", 5)])
+        assert records_of(scene.slab) == [*found, (b"after", 5)]
+    assert most == len(whole)

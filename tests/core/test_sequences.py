@@ -111,29 +111,6 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
         assert run.batches[0].identity() == again
 
 
-# --- what is held ---------------------------------------------------------------------------------
-
-
-def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump(run: Run) -> None:
-    run.set("key", LANE + 1 << 52)
-    sequences = _core.Sequences(run.slab.segment, True)
-    sequences.drained(run.batches[0])
-    assert numbers(run)[0] == -1
-    assert sequences.is_closed(run.batches[0])
-    run.set("producer_id", 31, "lanes", LANE)
-    sequences.drained(run.batches[0])
-    assert run.batches[0].identity() == (30, EPOCH, 0)
-    assert not sequences.is_closed(run.batches[0])
-    sequences.refused(run.batches[0])
-    assert not sequences.lanes_failed
-    run.set("in_flight", 1)
-    sequences.refused(run.batches[0])
-    run.set("in_flight", 0)
-    sequences.review(PARTITION)
-    assert (run.word("error", "lanes", LANE), sequences.lanes_failed) == (1 << 16 | 45, True)
-    assert run.word("next_sequence") >> 32 == EPOCH
-
-
 # --- damage ---------------------------------------------------------------------------------------
 
 

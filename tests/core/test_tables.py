@@ -99,16 +99,6 @@ def test_partitions_without_room_are_not_begun(slab: Slab, count: int) -> None:
 # --- lanes ------------------------------------------------------------------------------------------
 
 
-def test_an_id_keeps_its_lane(slab: Slab) -> None:
-    assert slab.tables.lease(b"one") == (LOCK_TAKEN, 0, LEASE)
-    assert slab.lane(0)["holder"] == holder_word(LIVING, 1) == (owner(LIVING) >> 48) << 16 | LIVING + 1
-    assert slab.tables.lease(b"two") == (LOCK_TAKEN, 1, LEASE)
-    slab.be(DYING)
-    assert slab.tables.lease(b"one", 1, LEASE) == (LOCK_TAKEN, 0, 2 * LEASE), "whatever else is unused"
-    assert slab.lane(0)["holder"] == holder_word(DYING, 1)
-    assert slab.tables.lease(b"three") == (LOCK_TAKEN, TABLES_FULL, 0)
-
-
 def test_an_unused_lane_is_leased_if_nobody_was_faster(slab: Slab) -> None:
     slab.tables.lease(b"one")
     slab.tables.close_lane(0, LEASE, True)

@@ -100,25 +100,3 @@ def test_a_damaged_word_fails_no_call(word: int) -> None:
     count_value(SEGMENT, AT, 7)
     count_sample(SEGMENT, AT, np.array([7, 8]), 0)
     assert distribution.read(WORDS, AT).count >= 0
-
-
-def _count_until_killed(link: Connection, name: str, values: list[int]) -> None:
-    slab = attach(name, GEOMETRY)
-    at = slab.geometry.process_histogram(slab.me, OfProcess.RECORD_SIZE)
-    for value in values:
-        count_value(slab.core, at, value)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.fixture
-def geometry() -> Geometry:
-    return GEOMETRY
-
-
-def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> None:
-    """More processes than the table has entries, one after the other: each takes the entry of a dead one."""
-    values = [[number * 1000 + each for each in range(100)] for number in range(5)]
-    for each in values:
-        assert start(_count_until_killed, slab.name, each).join() == -signal.SIGKILL
-    places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
-    assert distribution.read_all(slab.words, places) == counted([value for each in values for value in each])

@@ -39,23 +39,6 @@ def find(noted: Incidents, number: int) -> IncidentInfo:
     return found
 
 
-def test_an_incident_is_found_by_its_number(slab: Slab, noted: Incidents) -> None:
-    number = noted.note(PolicyViolationError, "broker 1 says: not on Sundays")
-    found = find(Incidents(slab), number)
-    assert (found.error, found.text) == (PolicyViolationError, "broker 1 says: not on Sundays")
-    assert found.first_ms == found.last_ms
-    assert not found.lasts
-    assert noted.find(0) is None, "there is no incident 0"
-
-
-def test_equal_text_is_one_incident(slab: Slab, noted: Incidents) -> None:
-    numbers = {noted.note(NetworkError, "refused") for _ in range(1000)}
-    other = noted.note(KafkaStorageError, "refused")
-    assert len(numbers) == 1
-    assert other not in numbers
-    assert len(incidents(slab.words, slab.geometry)) == 2
-
-
 def test_the_newest_incidents_are_kept(slab: Slab, noted: Incidents) -> None:
     numbers = [noted.note(NetworkError, f"error {number}") for number in range(3 * INCIDENTS)]
     found = [noted.find(number) for number in numbers]
@@ -136,20 +119,3 @@ def test_a_damaged_incident_is_not_shown_or_harmless(changes: list[tuple[int, in
         sender_log(slab.words, slab.geometry)
     finally:
         detach(slab)
-
-
-def test_the_place_of_the_senders_log_is_readable(slab: Slab, noted: Incidents) -> None:
-    assert noted.log() == ""
-    noted.note_log("/var/log/sender.log")
-    noted.note(BufferExhaustedError, "")
-    assert Incidents(slab).log() == "/var/log/sender.log"
-    assert slab.trouble().startswith("; last error: BufferExhaustedError: No memory became free")
-
-
-def test_the_first_accepted_connection_is_kept(slab: Slab, noted: Incidents) -> None:
-    assert not noted.has_been_let_in
-    noted.let_in()
-    first = slab.words[Super.LET_IN_MS]
-    noted.let_in()
-    assert Incidents(slab).has_been_let_in
-    assert slab.words[Super.LET_IN_MS] == first

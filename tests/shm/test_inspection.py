@@ -105,30 +105,6 @@ def test_a_sleeping_sender_is_not_shown_as_stopped(slab: Slab, start: Start) -> 
         assert (view.sender().stopped, view.sender().silent_ms) == (False, None)
 
 
-def test_the_senders_role_is_shown_over_its_life(slab: Slab, start: Start) -> None:
-    def seen() -> tuple[int | None, bool, bool, int]:
-        with look(slab.name) as view:
-            sender = view.sender()
-            return sender.pid, sender.alive, sender.asleep, sender.starts
-
-    assert seen() == (None, False, False, 0)
-    first = start(be_sender, slab.name)
-    pid = first.hear()
-    assert seen() == (pid, True, True, 1)
-    first.tell()
-    first.join()
-    assert seen() == (None, False, False, 1)
-    second = start(be_sender, slab.name)
-    pid = second.hear()
-    second.kill()
-    assert seen() == (pid, False, False, 2)
-    doorbell = slab.become_sender()
-    assert seen() == (os.getpid(), True, True, 3), "F_GETLK alone would not show it"
-    doorbell.answer()
-    assert seen() == (os.getpid(), True, False, 3)
-    slab.resign_as_sender(doorbell)
-
-
 def add_topic_of_a_lane(slab: Slab) -> None:
     """Add topic "t" with one partition, which is that of the first lane's transaction."""
     words, at = slab.words, slab.geometry.topic(0)

@@ -28,14 +28,6 @@ from tools.support.locks import held
 # --- attach ---------------------------------------------------------------------------------------
 
 
-def test_a_new_slab_is_empty(slab: Slab) -> None:
-    assert slab.undelivered() == (0, 0)
-    assert slab.words[Super.FREE_SLOTS] == slab.geometry.slot_count
-    bitmap = slab.buffer[slab.geometry.bitmap : slab.geometry.bitmap + slab.geometry.bitmap_size]
-    assert int.from_bytes(bitmap, "little") == (1 << slab.geometry.slot_count) - 1
-    assert [lock.owner() for lock in slab.locks] == [-1] * len(slab.locks)
-
-
 def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
     children = [start(stay, slab_name, geometry) for _ in range(6)]
     assert len({child.hear() for child in children}) == 1

@@ -34,17 +34,6 @@ def entry_words(slab: Slab, entry: int) -> memoryview:
 # --- entries --------------------------------------------------------------------------------------
 
 
-def test_an_entry_describes_its_process(slab: Slab) -> None:
-    info = slab.processes.info(slab.me)
-    assert info.pid == os.getpid()
-    assert info.alive
-    assert info.roles == Role(0)
-    assert abs(info.attached_ms - time.time() * 1000) < 60_000
-    words = entry_words(slab, slab.me)
-    assert words[Process.START_TIME] == start_time(os.getpid()) > 0
-    assert words[Process.PID_NAMESPACE] == pid_namespace() > 0
-
-
 def test_every_living_process_has_an_entry_of_its_own(slab: Slab, start: Start) -> None:
     """A stopped one, too. The entries of the dead are freed as the others reap them."""
     children = [start(stay, slab.name) for _ in range(3)]

@@ -52,13 +52,7 @@ def owner(entry: int, incarnation: int = 1) -> int:
 class Slab:
     """A pool of free slots, which processes of the test use in turn, by entry.
 
-    Args:
-        slot_count: how many.
-        core: the module to use.
-        slot_size: bytes of each.
-        keeps_checksums: whether headers have checksums; those are then among the stores of each append.
-        max_topics: entries of its table.
-        max_partitions: likewise.
+    With ``keeps_checksums``, the checksums in the headers are among the stores of each append.
     """
 
     def __init__(

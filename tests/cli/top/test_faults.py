@@ -121,11 +121,6 @@ def between(scene: Scene, begin: Act, end: Act) -> Iterator[None]:
     end(scene)
 
 
-def refuse_login(scene: Scene) -> None:
-    scene.cluster.admin.set_password("alice", "another")
-    scene.proxy.cut()
-
-
 FULL = r"(memory full for \d+ s: )?"
 FAULTS: dict[str, tuple[Callable[[Scene], AbstractContextManager[None]], *tuple[str, ...]]] = {
     "broker killed": (
@@ -145,22 +140,10 @@ FAULTS: dict[str, tuple[Callable[[Scene], AbstractContextManager[None]], *tuple[
         ),
         FULL + r"broker 1 throttles us by a quota(, for \d+ m?s more)?",
     ),
-    "login refused": (
-        partial(between, begin=refuse_login, end=lambda of: of.cluster.admin.set_password("alice", USERS["alice"])),
-        FULL + r"login refused for \d+ m?s: .*refused the login.*",
-    ),
     "producer stopped": (producer_stopped, FULL + r"producer \d+ .* is stopped, and holds partition .*-1"),
     "sender killed": (
         partial(between, begin=lambda of: os.kill(of.sender, signal.SIGKILL), end=lambda of: None),
         r"the sender was replaced \d+ m?s ago, by process \d+|no sender: process \d+ has died.*",
-    ),
-    "sender stopped": (
-        partial(
-            between,
-            begin=lambda of: os.kill(of.sender, signal.SIGSTOP),
-            end=lambda of: os.kill(of.sender, signal.SIGCONT),
-        ),
-        FULL + r"the sender, process \d+ is stopped.*",
     ),
 }
 """How each is brought about, and what the verdict is then, one after the other."""
