@@ -44,7 +44,6 @@ def leave(process: subprocess.Popen[str], number: int) -> None:
     assert process.returncode == 0
 
 
-
 def test_a_signal_delivers_all_records_and_ends_it(
     shmaccum: Command, settings: Settings, slab_name: str, tmp_path: Path
 ) -> None:

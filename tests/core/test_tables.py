@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import core_slabs
 import pytest
-from core_slabs import DYING, LIVING, Damaged, deaths, owner
+from core_slabs import LIVING, Damaged, deaths
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_FULL, TABLES_STALE
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_STALE
 from shmaccum.shm.layout import holder_word
 
 FAILED = 3

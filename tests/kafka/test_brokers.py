@@ -12,7 +12,6 @@ from wires import MakeWire, Wire
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import InvalidTimestampError
-from shmaccum.record.compression import CompressionType
 from tools.kafka import KafkaCluster
 
 

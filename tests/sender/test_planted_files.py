@@ -129,7 +129,9 @@ def test_a_link_is_refused_and_what_it_leads_to_is_untouched(flags: int, tmp_pat
 
 
 @pytest.mark.parametrize("flags", FLAGS)
-def test_a_special_file_is_refused_without_blocking(flags: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_special_file_is_refused_without_blocking(
+    flags: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.mkfifo(tmp_path / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
         monkeypatch.chdir(tmp_path)  # an address has 108 bytes at most

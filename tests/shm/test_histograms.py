@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from itertools import pairwise
-from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -13,14 +10,11 @@ from core_slabs import empty_segment
 from histograms import bucket_of
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import Start
 
 from shmaccum._core import HISTOGRAM_BUCKETS, Geometry, Histogram, count_sample, count_value
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution, least_of
-from shmaccum.shm.layout import OfProcess, OfSender
-from shmaccum.shm.lifecycle import attach
-from shmaccum.shm.slab import Slab
+from shmaccum.shm.layout import OfSender
 
 GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
 SEGMENT = empty_segment(GEOMETRY)

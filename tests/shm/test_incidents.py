@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slab_helpers import deaths_at_stores
 
-from shmaccum._core import INCIDENTS, Geometry, Incident, Partition, Super
+from shmaccum._core import INCIDENTS, Geometry, Incident, Partition
 from shmaccum.errors import (
     AuthenticationError,
-    BufferExhaustedError,
     KafkaError,
     KafkaStorageError,
     NetworkError,

@@ -31,7 +31,7 @@ from shmaccum.shm import layout
 from shmaccum.shm.layout import SlotState
 
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
-LAYOUT = (16, "DIGEST")
+LAYOUT = (16, "9e51f1bf43c343fb")
 """The ABI version, and the digest of its layout."""
 STRUCTS = (
     *("Super", "Lock", "Process", "Topic", "Partition", "Lane", "Slot"),
@@ -71,7 +71,7 @@ def test_no_offset_moves_without_a_new_abi_version() -> None:
     }
     said = json.dumps(parts, sort_keys=True)
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
-    assert (ABI_VERSION, digest) == LAYOUT, f"another layout needs another ABI_VERSION: {said}"
+    assert (ABI_VERSION, digest) == LAYOUT, "another layout needs another ABI_VERSION"
 
 
 PACKAGE = Path(shmaccum.__file__).parent

@@ -301,14 +301,12 @@ def test_a_slab_of_another_version_in_use_is_not_destroyed(slab_name: str, geome
         destroy(slab_name)
 
 
-def test_a_slab_of_another_version_is_destroyed_by_force_only(
-    slab_name: str, geometry: Geometry, start: Start
-) -> None:
+def test_a_slab_of_another_version_is_destroyed_by_force_only(slab_name: str, geometry: Geometry, start: Start) -> None:
     """Its records cannot be counted: after an upgrade, the old version must still be able to deliver them."""
     start(leave_records, slab_name, geometry).result()
     overwrite(slab_name, Super.ABI, 99)
     with pytest.raises(
-        SlabInUseError, match="can hold undelivered records, .* ABI version 99, .* use --force to lose"
+        SlabInUseError, match=r"can hold undelivered records, .* ABI version 99, .* use --force to lose"
     ):
         destroy(slab_name)
     assert whats_there(slab_name)

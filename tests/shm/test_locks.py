@@ -163,9 +163,7 @@ def test_the_next_section_rebuilds_what_was_left_unfinished_and_nothing_else(sla
 # --- rests ----------------------------------------------------------------------------------------
 
 
-def test_a_rest_is_longer_the_less_there_was_to_do_since_the_last(
-    slab: Slab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rest_is_longer_the_less_there_was_to_do_since_the_last(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
     """But a process with a timeout does not rest, and none does while the sender has the lock."""
     words, owner_at, other = slab.words, slab.geometry.lock(NUMBER) + Lock.OWNER, 6
     lengths: list[float] = []

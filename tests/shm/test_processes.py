@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from processes import ChildFailedError, Start, finish
 
 from shmaccum._core import Geometry, Process
-from shmaccum.procfs import pid_namespace, start_time
+from shmaccum.procfs import start_time
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import PROCESS

@@ -24,7 +24,6 @@ from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.segment import Segment
 
 
-
 @pytest.fixture
 def path(slab_name: str) -> Iterator[Path]:
     path = Path(names.segment_path(slab_name))

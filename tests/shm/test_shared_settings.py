@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 
 import pytest
-from processes import Start
 
 from shmaccum._core import SETTINGS_SIZE, WORD, Geometry, Super
-from shmaccum.errors import ConfigError, SlabAbiError
+from shmaccum.errors import ConfigError
 from shmaccum.shm import shared_settings
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.shared_settings import SlabSettings, UserSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from batches import make_batch
-from logfiles import disk_full_beyond, open_files, put_device, read_log
+from logfiles import open_files, put_device, read_log
 
 from shmaccum.errors import KafkaStorageError, UnsupportedForMessageFormatError
 from shmaccum.record.format import record_format
