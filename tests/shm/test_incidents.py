@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slab_helpers import deaths_at_stores
 
-from shmaccum._core import INCIDENTS, Geometry, Incident, Partition
+from shmaccum._core import INCIDENTS, Incident, Partition
 from shmaccum.errors import (
     AuthenticationError,
     KafkaError,
@@ -19,7 +18,6 @@ from shmaccum.errors import (
     PolicyViolationError,
 )
 from shmaccum.shm.incidents import IncidentInfo, Incidents, incidents, sender_log
-from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
 
@@ -104,17 +102,18 @@ def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents, error: type[
     assert slab.words[slab.geometry.partition(3) + Partition.ERROR] == number
 
 
-@given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 2**64 - 1)), min_size=1))
-def test_a_damaged_incident_is_not_shown_or_harmless(changes: list[tuple[int, int]]) -> None:
-    slab = attach(f"test{os.getpid()}-damaged", Geometry(64, 8, 4, 4, 4))
-    try:
-        noted = Incidents(slab)
-        number = noted.note(NetworkError, "refused", lasts=True)
+def test_a_damaged_incident_is_not_shown_or_harmless(slab: Slab, noted: Incidents) -> None:
+    at = slab.geometry.incident(noted.note(NetworkError, "refused", lasts=True))
+    whole = bytes(slab.words[at : at + Incident.length])
+
+    @given(st.lists(st.tuples(st.integers(0, Incident.length - 1), st.integers(0, 2**64 - 1)), min_size=1))
+    def check(changes: list[tuple[int, int]]) -> None:
+        slab.words[at : at + Incident.length] = memoryview(whole).cast("Q")
         for word, value in changes:
-            slab.words[slab.geometry.incident(number) + word] = value
+            slab.words[at + word] = value
         for each in incidents(slab.words, slab.geometry):
             assert str(each).isprintable()
         assert slab.trouble().isprintable()
         sender_log(slab.words, slab.geometry)
-    finally:
-        detach(slab)
+
+    check()
