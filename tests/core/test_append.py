@@ -284,6 +284,14 @@ def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
     assert [state for state, _, _ in batches(slab)] == [SlotState.CLOSED] * 5
 
 
+def test_rows_and_batches_of_a_transaction_that_has_ended(slab: Slab, producer: Producer) -> None:
+    producer.append(body_of(b"open"))
+    rows = rows_for(producer, 0, [b"a"], 0)
+    assert producer.core.append_rows(PARTITION, 1, 7, *rows[3:])[0] == LEASE_OVER
+    assert producer.core.append_batches(PARTITION, 1, 7, begin_all(producer, [[b"a"]], 0), True)[0] == LEASE_OVER
+    assert records_of(slab) == [(b"open", 0)]
+
+
 # --- deaths ---------------------------------------------------------------------------------------
 
 
