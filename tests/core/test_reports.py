@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -99,6 +100,18 @@ def test_messages_of_before_a_fork_do_not_count() -> None:
     scene.complete(0, 1)
     assert not complete.is_pending
     assert (scene.reports.waiting, scene.reports.serve(), scene.told) == (1, 0, [])
+
+
+def test_a_refusal_in_its_own_call_is_left_to_the_caller() -> None:
+    """`send` calls ``on_delivery`` for a record that it refuses, before it raises."""
+    scene = Scene()
+    message = Message(scene.reports, "t", None, None, None, None)
+    message.thread = threading.get_ident()
+    message(RecordTooLargeError(), None)
+    assert message.is_pending
+    message.thread = 0
+    message(RecordTooLargeError(), None)
+    assert (message.is_pending, message.error()) == (False, RecordTooLargeError)
 
 
 def test_a_reported_message_does_not_keep_its_callback() -> None:
