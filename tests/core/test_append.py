@@ -1,10 +1,10 @@
-"""The core's append: the bytes of each format, the statuses, and no record lost, torn or doubled by a death."""
+"""The core's append: the statuses, and no record lost, torn or doubled by a death."""
 
 from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from core_producers import (
@@ -16,119 +16,23 @@ from core_producers import (
     Producer,
     batches,
     body_of,
-    check_deaths_of_appends,
-    deques,
     queued,
     records_at,
     records_of,
     recovered,
 )
 from core_slabs import DYING, LIVING, Damaged, Slab, deaths
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN, Buffer
-from shmaccum.record import legacy, v2
+from shmaccum.record import v2
 from shmaccum.shm.layout import SlotState
 
 RING_UNREAD, LEASE_OVER = _core.APPEND_RING_UNREAD, _core.APPEND_LEASE_OVER
 
 
-def encode(magic: int, index: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
-    if magic == 2:
-        return v2.encode_record(index, timestamp, base_timestamp, body)
-    return legacy.encode_record(index, timestamp, body)
-
-
-# --- records --------------------------------------------------------------------------------------
-
-timestamps = st.one_of(st.integers(0, 2**63 - 1), st.integers(10**12, 10**12 + 200))
-
-
-@settings(max_examples=40)
-@given(
-    magic=st.sampled_from([1, 2]),
-    records=st.lists(st.tuples(timestamps, st.binary(max_size=200)), min_size=1, max_size=20),
-)
-def test_batches_hold_what_the_formats_encode(magic: int, records: list[tuple[int, bytes]]) -> None:
-    slab = Slab(40, slot_size=SLOT_SIZE, keeps_checksums=magic == 2)
-    producer = Producer(slab, magic=magic)
-    expected: list[tuple[list[bytes], list[int]]] = []
-    for timestamp, value in records:
-        body = body_of(value, magic)
-        if len(encode(magic, 0, timestamp, timestamp, body)) > SLOT_SIZE - producer.header_size:
-            continue
-        _, future, is_full, is_new, added = producer.append(body, timestamp)
-        if expected:
-            encoded, times = expected[-1]
-            record = encode(magic, len(encoded), timestamp, times[0], body)
-            fits = producer.header_size + sum(map(len, encoded)) + len(record) <= SLOT_SIZE
-        if not expected or not fits:
-            expected.append(([], []))
-            encoded, times = expected[-1]
-            record = encode(magic, 0, timestamp, timestamp, body)
-        assert is_new == (not encoded)
-        assert added == len(record) + (producer.header_size if is_new else 0)
-        assert (future.index, future.timestamp) == (len(encoded), timestamp)
-        encoded.append(record)
-        times.append(timestamp)
-        end = producer.header_size + sum(map(len, encoded))
-        assert is_full == ((end == SLOT_SIZE and not is_new) or len(expected) > 1)
-    found = batches(slab)
-    assert [(count, data[producer.header_size :]) for _, count, data in found] == [
-        (len(encoded), b"".join(encoded)) for encoded, _ in expected
-    ]
-    assert [state for state, _, _ in found] == [SlotState.CLOSED] * (len(found) - 1) + [SlotState.OPEN] * bool(found)
-    headers = slab.segment.view("headers")
-    for number, (_, times) in enumerate(expected):
-        commit = int(headers["commit"][number])
-        assert headers["max_timestamp"][number][commit & 1] == max(times)
-        assert headers["base_timestamp"][number] == times[0]
-    assert violations(slab.segment) == []
-    assert slab.get("processes", "records", LIVING) == sum(len(encoded) for encoded, _ in expected)
-
-
-def test_the_header_says_the_least_linger_and_the_longest_limits_of_all_producers(slab: Slab) -> None:
-    def found() -> tuple[int, ...]:
-        linger, full, limits = (slab.get("headers", name) for name in ("linger", "full", "limits"))
-        return linger >> 8, full, limits >> 32, limits & 0xFFFFFFFF
-
-    Producer(slab, linger_ms=50, retries=9, batch_size=200).append(body_of(b"a"))
-    assert found() == (50, 200, 9, 900)
-    assert Producer(slab, entry=2, linger_ms=100, retries=3, batch_size=300).append(body_of(b"b"))[2] is False
-    assert found() == (50, 200, 9, 900)
-    earlier = Producer(slab, entry=3, linger_ms=20, retries=11, batch_size=150)
-    assert earlier.append(body_of(b"c"))[2] is True, "it is due earlier"
-    assert found() == (20, 150, 11, 900)
-    assert Producer(slab, entry=4, linger_ms=20, batch_size=80).append(body_of(b"d"))[2] is True, "it is full"
-    assert found() == (20, 80, 11, 900)
-    contributors = slab.segment.view("headers")["contributors"][0].tolist()
-    assert contributors == [1 << LIVING | 1 << 2 | 1 << 3 | 1 << 4]
-
-
 # --- statuses -------------------------------------------------------------------------------------
-
-
-def test_a_record_goes_into_the_batch_that_another_process_opened_meanwhile(slab: Slab) -> None:
-    producer, other = Producer(slab), Producer(slab, entry=2)
-    assert producer.try_append(body_of(b"mine"))[0] == NO_ROOM
-    slab.be(LIVING)
-    buffer = producer.begin(body_of(b"mine"))
-    producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
-    other.append(body_of(b"theirs"))
-    slab.be(LIVING)
-    status, batch, *_ = producer.core.append_batch(PARTITION, 0, 0, 0, body_of(b"mine"), 0, buffer.slot, True)
-    assert (status, batch) == (NOT_CONTRIBUTOR, 1 << 24 | 1)
-    result = producer.contributions.expect(batch, "t-3")
-    outcome = producer.core.append_batch(PARTITION, 0, 0, 0, body_of(b"mine"), 0, buffer.slot, True)
-    assert (outcome[0], outcome[1].batch_result is result, outcome[1].index, outcome[3]) == (LOCK_TAKEN, True, 1, False)
-    assert slab.pool.is_taken(buffer)
-    assert len(batches(slab)) == 1
-    producer.contributions.withdraw(buffer.generation << 24 | buffer.slot)
-    producer.contributions.withdraw(batch)
-    assert list(producer.contributions.results) == [batch], "this process contributed"
 
 
 def test_a_batch_that_left_its_slot_was_expected_in_vain(producer: Producer) -> None:
@@ -148,22 +52,6 @@ def test_a_batch_that_left_its_slot_was_expected_in_vain(producer: Producer) -> 
     later = contributions.expect(batch + (1 << 24), "t-3").batch
     contributions.withdraw(batch)
     assert list(contributions.results) == [batch, later], "its slot holds another one before its completion is read"
-
-
-def test_a_process_with_unread_completions_contributes_to_no_further_batch(slab: Slab) -> None:
-    Producer(slab, entry=2).append(body_of(b"theirs"))
-    producer = Producer(slab)
-    tail = slab.word("processes", "ring_tail", LIVING)
-    slab.words[tail] += 1
-    assert producer.try_append(body_of(b"a"))[0] == RING_UNREAD
-    buffer = producer.begin(body_of(b"a" * 175))
-    producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
-    append = producer.core.append_batch
-    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot, True)[0] == RING_UNREAD
-    slab.add("processes", "ring_head", 1, LIVING)
-    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot, True)[0] == LOCK_TAKEN
-    slab.words[tail] += 1
-    assert producer.try_append(body_of(b"b"))[0] == LOCK_TAKEN, "it is a contributor"
 
 
 @pytest.mark.parametrize(
@@ -407,50 +295,6 @@ def test_rows_and_batches_of_a_transaction_that_has_ended(slab: Slab, producer: 
 # --- deaths ---------------------------------------------------------------------------------------
 
 
-class Scene(NamedTuple):
-    """A slab, and two processes that append to it; the victim dies."""
-
-    slab: Slab
-    survivor: Producer
-    victim: Producer
-
-
-def begun(core: ModuleType, before: list[tuple[bytes, int]]) -> Scene:
-    """Return a scene with these records of the survivor."""
-    slab = Slab(6, core, SLOT_SIZE)
-    survivor = Producer(slab, core)
-    append_all(survivor, before)
-    return Scene(slab, survivor, Producer(slab, core, DYING))
-
-
-def append_all(producer: Producer, records: list[tuple[bytes, int]]) -> None:
-    for value, timestamp in records:
-        producer.append(body_of(value), timestamp)
-
-
-def check_headers(slab: Slab, found: list[tuple[bytes, int]], before: int) -> None:
-    """Check that a batch with a record of the dead says so, and has its limits."""
-    first = 0
-    headers = slab.segment.view("headers")
-    for slot, count in queued(slab):
-        commit = int(headers["commit"][slot])
-        assert headers["max_timestamp"][slot][commit & 1] == found[first + count - 1][1]
-        if first + count > before:
-            words = {name: headers[name][slot] for name in ("contributors", "linger", "limits")}
-            assert words["contributors"][0] & 1 << DYING, "the sender would not tell it of its record"
-            assert (words["linger"] >> 8, words["limits"] >> 32) == (5, 9)
-        first += count
-
-
-@pytest.mark.parametrize("start", STARTS)
-def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    def make(slab: Slab, entry: int) -> Producer:
-        linger_ms, retries = (50, 7) if entry == LIVING else (5, 9)
-        return Producer(slab, stepping, entry, linger_ms=linger_ms, retries=retries)
-
-    check_deaths_of_appends(stepping, start, make, append_all, check_headers)
-
-
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: ModuleType, start: str) -> None:
     """Rows of one section are there all or none; of several batches, the first ones."""
@@ -458,8 +302,15 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
     whole = [*before, *[(b"x", 50), (b"y", 50)] * bool(before), *((value, 60) for value in (b"1", b"2", b"3", b"4"))]
     most = len(before)
 
-    def append(scene: Scene) -> None:
-        slab, _, victim = scene
+    def begin() -> Producer:
+        survivor = Producer(Slab(6, stepping, SLOT_SIZE), stepping)
+        for value, timestamp in before:
+            survivor.append(body_of(value), timestamp)
+        return survivor
+
+    def append(survivor: Producer) -> None:
+        slab = survivor.slab
+        victim = Producer(slab, stepping, DYING)
         if opened := slab.get("partitions", "open", PARTITION):
             rows = rows_for(victim, opened - 1, [b"x", b"y"], 50)
             victim.contributions.expect(rows[3].batch, "t-3")
@@ -469,20 +320,10 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
             victim.contributions.expect(buffer.batch, "t-3")
         assert victim.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == LOCK_TAKEN
 
-    for (slab, survivor, _), _ in deaths(lambda: begun(stepping, before), append):
-        found = recovered(slab, whole, most)
+    for survivor, _ in deaths(begin, append):
+        found = recovered(survivor.slab, whole, most)
         most = len(found)
         assert [value for value, _ in found][-1:] not in ([b"x"], [b"1"]), "the other row is there, too"
         survivor.append(body_of(b"after"), 5)
-        assert records_of(slab) == [*found, (b"after", 5)]
+        assert records_of(survivor.slab) == [*found, (b"after", 5)]
     assert most == len(whole)
-
-
-def test_batches_of_all_appends_are_the_same_after_a_rebuild() -> None:
-    slab = Slab(6, slot_size=SLOT_SIZE)
-    producer = Producer(slab)
-    for size in (10, 150, 150, 20):
-        producer.append(body_of(bytes(size)))
-    before = bytes(slab.segment)
-    assert deques(slab).rebuild(PARTITION) == (LOCK_TAKEN,)
-    assert bytes(slab.segment) == before

@@ -1,11 +1,11 @@
-"""A batch by the words of its header: what they say, where its bytes are, and which damage is seen."""
+"""A batch by the words of its header: the numbers of a split one, and which damage is seen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
+from core_producers import SLOT_SIZE, Producer, body_of
 from core_slabs import Slab
 
 from shmaccum import _core
@@ -25,44 +25,14 @@ def slab() -> Iterator[Slab]:
     slab.close()
 
 
-def store(slab: Slab, slot: int = 0, **words: int) -> None:
-    """Store words of a header."""
+def store(slab: Slab, **words: int) -> None:
+    """Store words of the batch's header."""
     for name, value in words.items():
-        slab.set("headers", name, value, slot)
+        slab.set("headers", name, value)
 
 
 def first(slab: Slab) -> _core.RecordBatch:
     return _core.RecordBatch(slab.segment, 0)
-
-
-def test_a_batch_names_its_words(slab: Slab) -> None:
-    batch = first(slab)
-    assert (batch.slot, batch.partition, batch.state) == (0, PARTITION, SlotState.OPEN)
-    assert batch.at == slab.word("headers", "state")
-    assert batch.partition_at == slab.word("partitions", "key", PARTITION)
-    assert (batch.record_count, batch.size, batch.stored_size) == (1, HEADER + RECORD, HEADER + RECORD)
-    assert (batch.base_timestamp, batch.max_timestamp, batch.contents()) == (7, 7, (1, 7, 7))
-    assert batch.contributors() == [0]
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.identity()) == (-1, -1, -1, (-1,) * 3)
-    batch.state = SlotState.CLOSED
-    assert slab.get("headers", "state") == 1 << 48 | SlotState.CLOSED, "its owner stays"
-    store(slab, compressed=100 << 8 | 4, linger=25 << 8 | 4, limits=3 << 32 | 9)
-    assert (batch.stored_size, batch.compressed & 0xFF, batch.linger_ms, batch.wanted) == (100, 4, 25, 4)
-    assert batch.limits == 3 << 32 | 9
-
-
-def test_times_and_attempts(slab: Slab) -> None:
-    batch = first(slab)
-    batch.renew(500)
-    batch.renew(600)
-    assert (batch.renewals, batch.created_ms) == (2, 600)
-    batch.bring_back(550)
-    assert (batch.renewals, batch.created_ms) == (2, 550)
-    assert batch.attempt_incident == 0
-    batch.note_attempt(700, incident=12)
-    assert (batch.attempts, batch.last_attempt_ms, batch.attempt_incident) == (1, 700, 12)
-    store(slab, result=12 << 16 | 3)
-    assert batch.attempt_incident == 0, "a result, not an incident"
 
 
 def test_a_split_batch_keeps_its_numbers(slab: Slab) -> None:
@@ -81,50 +51,6 @@ def test_a_split_batch_keeps_its_numbers(slab: Slab) -> None:
     assert (batch.completed, batch.skipped, batch.identity()[2]) == (8, 4, 1), "they wrap around"
     batch.write_off()
     assert (batch.is_split, batch.completed) == (False, 0)
-
-
-# --- bytes ----------------------------------------------------------------------------------------
-
-
-def begin_of(slab: Slab, slot: int) -> int:
-    return len(bytes(slab.segment)) - (slab.slot_count - slot) * SLOT_SIZE
-
-
-def chain(slab: Slab, *slots: int, size: int) -> None:
-    """Make the first batch one of these slots."""
-    for slot, following in zip((0, *slots), (*slots, -1), strict=True):
-        store(slab, slot, chain=following + 1)
-    store(slab, slots=len(slots) + 1, commit=size << 25 | 2)
-
-
-def test_adjacent_slots_are_one_place(slab: Slab) -> None:
-    places = first(slab).places()
-    assert places == [(begin_of(slab, 0), begin_of(slab, 0) + HEADER + RECORD)]
-    chain(slab, 1, 4, 5, size=3 * SLOT_SIZE + 10)
-    one, other = begin_of(slab, 0), begin_of(slab, 4)
-    assert first(slab).places() == [(one, one + 2 * SLOT_SIZE), (other, other + SLOT_SIZE + 10)]
-    views = first(slab).views()
-    assert views is not None
-    views[1][-1:] = b"!"
-    assert bytes(slab.segment)[other + SLOT_SIZE + 9] == ord("!")
-
-
-def test_a_broken_chain_has_no_places(slab: Slab) -> None:
-    """It has the wrong length, or leads nowhere, out of the slab, in a circle, or into another batch."""
-    for slot, words in (
-        *((0, {"slots": slots}) for slots in (0, 7, (1 << 64) - 1)),
-        (0, {"commit": (3 * SLOT_SIZE + 1) << 25 | 2}),
-        *((0, {"chain": link}) for link in (0, 1, 8, 1 << 63)),
-        (2, {"chain": 3}),
-        (4, {"state": SlotState.CLOSED}),
-    ):
-        chain(slab, 2, 4, size=3 * SLOT_SIZE)
-        assert first(slab).places() is not None
-        store(slab, slot, **words)
-        assert first(slab).places() is first(slab).views() is None
-
-
-# --- damage ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,10 @@ class Run:
         ring = self.slab.segment.view("rings")[entry]
         return [tuple(int(ring[index % len(ring)][word]) for word in ring.dtype.names) for index in range(head, tail)]
 
-    def complete(self, end: int = 0) -> set[int]:
-        """Complete the batch, or a part of it, as stored."""
+    def complete(self) -> set[int]:
+        """Complete the batch as stored."""
         contributors: set[int] = set()
-        self.completer.conclude(self.batch, OFFSET, APPEND_TIME_MS, end)
+        self.completer.conclude(self.batch, OFFSET, APPEND_TIME_MS)
         self.completer.land(self.batch)
         self.completer.count()
         self.completer.push(self.batch, contributors)
@@ -64,21 +64,8 @@ def run() -> Run:
     return Run()
 
 
-def completion(run: Run, span: int = 0) -> tuple[int, ...]:
-    return 1 << 24 | run.batch.slot, OFFSET + 1, APPEND_TIME_MS + 1 << 16, span
-
-
-def test_a_stored_batch_is_told_to_all_and_counted(run: Run) -> None:
-    assert run.complete() == {0, OTHER}
-    for entry in range(8):
-        assert run.unread(entry) == ([completion(run)] if entry in (0, OTHER) else [])
-    assert run.batch.state == SlotState.COMPLETING
-    counts = {"records_sent": 10, "batches_sent": 1, "last_offset": OFFSET + 10, "in_flight": 0, "acked_sequence": 10}
-    assert {name: run.word("partitions", name) for name in counts} == counts
-    sums = {"batches_sent": 1, "records_sent": 10, "fill_bytes": 200, "capacity_bytes": SLOT_SIZE, "batches_failed": 0}
-    assert {name: run.word("superblock", name, 0) for name in sums} == sums
-    run.completer.count()
-    assert run.word("superblock", "batches_sent", 0) == 1, "once"
+def completion(run: Run) -> tuple[int, ...]:
+    return 1 << 24 | run.batch.slot, OFFSET + 1, APPEND_TIME_MS + 1 << 16, 0
 
 
 def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
@@ -133,72 +120,6 @@ def test_a_stored_batch_is_read_as_it_was_told(run: Run, append_time_ms: int, ba
     assert (part.first, part.base_offset, part.append_time_ms, part.failure) == (0, base_offset, append_time_ms, None)
 
 
-@pytest.mark.parametrize("code", [-20, -1, 1, 129])
-@pytest.mark.parametrize("incident", [0, 1, 1 << 47])
-def test_a_failed_batch_is_read_as_it_was_told(run: Run, code: int, incident: int) -> None:
-    run.completer.conclude(run.batch, -1, 77, error=code, incident=incident)
-    assert run.batch.error_code == code
-    run.completer.count()
-    for count in ("records_failed", "batches_failed"):
-        expected = 10 if count == "records_failed" else 1
-        assert run.word("partitions", count) == run.word("superblock", count, 0) == expected
-    assert run.word("partitions", "acked_sequence") == 0
-    run.completer.push(run.batch, set())
-    run.producer.contributions.read()
-    assert run.future.failed()
-    assert str(run.future.exception()) == f"{code} of incident {incident}"
-    assert run.future.exception() is not run.future.exception(), "a traceback leads to all that its frames hold"
-
-
-def test_a_batch_is_told_part_by_part_and_each_part_once(run: Run) -> None:
-    """Also by a sender that takes over, which pushes again what it cannot know to be pushed."""
-    contributions, result, contributors = run.producer.contributions, run.future.batch_result, set[int]()
-    run.batch.cut(4)
-    run.complete(end=4)
-    assert run.unread(OTHER) == [completion(run, 0 << 32 | 4)]
-    run.completer.push(run.batch, contributors, again=True)
-    assert (contributors, len(run.unread(0)), len(run.unread(OTHER))) == ({0, OTHER}, 1, 1)
-    assert run.word("partitions", "batches_sent") == 0, "a batch is counted with its last part"
-    assert run.word("partitions", "records_sent") == 4
-    contributions.read()
-    assert (result.completed, run.future.succeeded(), list(contributions.results.values())) == (4, True, [result])
-    run.completer.push(run.batch, set(), again=True)  # what is read cannot be found in the ring
-    contributions.read()
-    assert (result.completed, result.earlier) == (4, None)
-    run.batch.complete_part(never_stored=False)
-    run.complete(end=10)
-    assert run.unread(OTHER)[1:] == [completion(run, 4 << 32)], "all that follow"
-    run.completer.push(run.batch, set(), again=True)
-    assert len(run.unread(OTHER)) == 2
-    assert (run.word("partitions", "batches_sent"), run.word("partitions", "records_sent")) == (1, 10)
-    contributions.read()
-    assert result.done
-    assert [(first, stop, part.first) for first, stop, part in result.parts_between(2, 7)] == [(2, 4, 0), (4, 7, 4)]
-    assert not contributions.results
-
-
-def test_an_error_while_a_completion_is_processed_leaves_it_to_be_read_again(run: Run) -> None:
-    """As an interrupt does."""
-    failing = [True]
-
-    def fail(*what: object) -> Any:
-        if failing.pop():
-            failing.append(False)
-            raise KeyboardInterrupt
-        return lambda: Damaged("in the end")
-
-    slab = run.slab
-    contributions = _core.Contributions(slab.segment, 0, nobody, call_back, fail, Damaged)
-    result = contributions.expect(1 << 24 | run.batch.slot, "t-3")
-    run.completer.conclude(run.batch, -1, -1, error=3)
-    run.completer.push(run.batch, set())
-    with pytest.raises(KeyboardInterrupt):
-        contributions.read()
-    assert contributions.has_news
-    contributions.read()
-    assert (result.done, contributions.has_news, contributions.head) == (True, False, 1)
-
-
 @pytest.mark.parametrize(("head", "tail"), [(1, 0), (0, 1 << 63), (0, 100), (3, 1)])
 def test_a_damaged_ring_is_refused(run: Run, head: int, tail: int) -> None:
     run.set("processes", "ring_head", head, 0)
@@ -232,25 +153,3 @@ def test_deaths_while_a_ring_is_read(stepping: ModuleType) -> None:
     for run, died in deaths(make, read):
         assert len(run.unread(0)) in ((0, 1) if died else (0,))
         assert run.completer.has_room(0, 1)
-
-
-# --- statistics -----------------------------------------------------------------------------------
-
-
-def test_what_is_drained_and_delivered_is_counted(run: Run) -> None:
-    run.completer.count_drained(run.batch, 130, 10)
-    run.completer.count_drained(run.batch, 200, 10)
-    counts = {"batches_drained": 2, "records_drained": 20, "bytes_drained": 330}
-    assert {name: run.word("partitions", name) for name in counts} == counts
-    assert run.word("partitions", "compression_drained") == (130 - HEADER) * 1000 // (200 - HEADER) + 1000
-    assert run.word("superblock", "largest_batch", 0) == 200
-    run.set("headers", "opened_us", 1000, 0)
-    run.set("headers", "linger", 4, 0)
-    run.completer.count_delivered(run.batch, 150, 10, 1005)
-    assert run.word("partitions", "bytes_sent") == 150
-    histograms = run.slab.segment.view("histograms")["total"][:5]
-    totals = histograms.tolist()
-    assert totals == [0, 5, 10, 200 * 1000 // SLOT_SIZE, 150 * 1000 // 200]
-    run.set("headers", "slots", 1 << 62, 0)
-    run.completer.count_delivered(run.batch, 150, 10, 1005)
-    assert histograms.tolist() == [0, 10, *totals[2:]], "damage counts for nothing"

@@ -48,20 +48,6 @@ def slots(slab: Slab) -> list[int]:
 # --- drain ----------------------------------------------------------------------------------------
 
 
-def test_first_batches_are_taken_in_order() -> None:
-    slab = filled()
-    for slot in range(3):
-        assert drain(slab, slot) == (LOCK_TAKEN, 1)
-        assert state(slab, slot) == SlotState.IN_FLIGHT
-        assert slots(slab) == list(range(slot + 1, 3))
-        assert violations(slab.segment) == []
-    assert slab.get("partitions", "open", PARTITION) == 0
-    assert drain(slab, 0) == (LOCK_TAKEN, 0)
-    slab = filled()
-    outcome = deques(slab).drain([PARTITION + 16, PARTITION], [0, 0], [SLOT_SIZE] * 2)
-    assert outcome == (LOCK_TAKEN, 0b10), "partitions of a stripe share a turn"
-
-
 @pytest.mark.parametrize(
     ("compressed", "size", "taken"),
     [
@@ -75,22 +61,6 @@ def test_a_batch_that_has_changed_is_left(slab: Slab, compressed: int, size: int
     slab.set("headers", "compressed", compressed)
     assert slab.get("headers", "commit", 0) >> 25 == 220
     assert drain(slab, size=size) == (LOCK_TAKEN, taken)
-
-
-def test_slots_are_found_by_state_and_deques_by_what_is_in_them(slab: Slab) -> None:
-    drain(slab)
-    (own,) = slab.take(1)
-    found = {state.name: deques(slab).slots_in(state, state) for state in SlotState}
-    assert found == {
-        "FREE": [4],
-        "ALLOCATED": [own.slot],
-        "OPEN": [2],
-        "CLOSED": [1],
-        "IN_FLIGHT": [0],
-        "COMPLETING": [],
-    }
-    assert deques(slab).slots_in(SlotState.OPEN, 0xFF) == [0, 1, 2]
-    assert (deques(slab).occupied(PARTITION), deques(slab).occupied(1 << 40)) == ([], [PARTITION])
 
 
 def test_the_first_batch_is_closed_if_it_is_open() -> None:
@@ -184,20 +154,6 @@ def test_a_first_batch_is_taken_if_it_is_as_it_was(slab: Slab) -> None:
     slab.set("partitions", "head", 99, PARTITION)
     with pytest.raises(Damaged, match="leads to slot 98"):
         take(PARTITION, 98, limits)
-
-
-# --- back -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
-def test_batches_come_back_to_their_places(slab: Slab, order: tuple[int, ...]) -> None:
-    for slot in range(3):
-        drain(slab, slot)
-    for slot in order:
-        assert deques(slab).put_back(PARTITION, slot) == (LOCK_TAKEN,)
-        assert violations(slab.segment) == []
-    assert slots(slab) == [0, 1, 2]
-    assert [state(slab, slot) for slot in range(3)] == [SlotState.CLOSED] * 3
 
 
 def test_a_circle_of_links_is_no_endless_loop(slab: Slab) -> None:

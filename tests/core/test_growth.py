@@ -71,27 +71,6 @@ def test_a_batch_is_news_once_it_is_full() -> None:
     assert violations(slab.segment) == []
 
 
-def test_rows_go_into_the_slots_of_a_grown_batch() -> None:
-    slab, producer = growing()
-    for _ in range(6):
-        producer.append(SMALL)
-    index = 7
-
-    def append(*bodies: bytes) -> tuple[Any, ...]:
-        encoded = [v2.encode_record(index + number, 0, 0, body) for number, body in enumerate(bodies)]
-        rows, largest = b"".join(encoded), max(map(len, encoded))
-        batch, commit, _ = producer.core.open_batch(PARTITION)
-        return producer.core.append_rows(PARTITION, 0, 0, batch, commit, rows, len(bodies), 0, largest)
-
-    assert append(SMALL)[0] == NO_ROOM, "its two slots have 52 bytes left"
-    grown = producer.core.growing(PARTITION, 3 * len(LARGE))[0]
-    assert grown is not None
-    assert [slab.pool.grow(grown)[1] for _ in range(2)] == [True, True]
-    assert append(LARGE, LARGE, LARGE)[0] == LOCK_TAKEN
-    assert [value for value, _ in records_of(slab)] == [b"a" * 50] * 7 + [b"b" * 150] * 3
-    assert violations(slab.segment) == []
-
-
 # --- what does not grow ---------------------------------------------------------------------------
 
 
@@ -126,24 +105,6 @@ def test_a_batch_behind_another_grows_but_not_one_of_format_1() -> None:
         producer.append(body_of(b"a" * 50, 1))
     assert len(batches(slab)) > 1
     assert all(header(slab, "slots", slot) == 1 for slot, _ in queued(slab))
-
-
-def test_without_a_free_slot_a_batch_stays_open_for_who_waits_for_one() -> None:
-    slab, producer = growing(slots=2)
-    producer.append(SMALL)
-    (own,) = slab.take(1)
-    assert producer.try_append(LARGE)[0] == GROW
-    assert header(slab, "state") & 0xFF == 2
-    batch, most = producer.core.growing(PARTITION, len(LARGE))
-    assert batch is not None
-    assert most == MAX_BYTES // SLOT_SIZE - 1
-    assert slab.pool.extend(batch, own) == (LOCK_TAKEN, True)
-    assert (batch.slots, slab.chain(batch)) == (2, [0, own.slot])
-    assert producer.core.growing(PARTITION, len(LARGE)) == (None, 0), "that is enough for all that wait"
-    assert producer.try_append(LARGE)[0] == LOCK_TAKEN
-    assert [value for value, _ in records_of(slab)] == [b"a" * 50, b"a" * 50, b"b" * 150]
-    assert violations(slab.segment) == []
-    assert slab.pool.free(own)[2] == 0, "it is the batch's"
 
 
 def test_a_batch_gets_several_slots_at_once() -> None:

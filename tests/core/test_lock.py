@@ -56,36 +56,6 @@ def lock(segment: Segment, gate: str | None) -> SlabLock:
 
 
 @GATES
-def test_a_lock_excludes_until_its_release(segment: Segment, lock: SlabLock) -> None:
-    ticket = segment.join(4, 7)
-    assert ticket == 5 | 7 << 16
-    assert lock.acquire_now() == LOCK_TAKEN
-    assert lock.owner == ticket
-    assert segment.view("locks")["owner"].tolist()[NUMBER] == ticket
-    assert lock.acquire_now() == LOCK_BUSY  # another thread of this process
-    segment.join(5, 1)
-    assert (lock.acquire_now(), lock.acquire_word()) == (LOCK_BUSY, LOCK_BUSY)
-    segment.join(4, 7)
-    lock.release()
-    assert lock.owner == 0
-    segment.join(5, 1)
-    assert lock.acquire_now() == LOCK_TAKEN
-    lock.release()
-
-
-@GATES
-def test_an_unfinished_lock_is_rebuilt_by_the_next_holder_only(segment: Segment, lock: SlabLock) -> None:
-    segment.join(0, 1)
-    assert lock.acquire_now() == LOCK_TAKEN
-    lock.release(unfinished=True)
-    assert lock.owner == UNFINISHED
-    assert lock.acquire_now() == LOCK_UNFINISHED
-    lock.release()
-    assert lock.acquire_now() == LOCK_TAKEN
-    lock.release()
-
-
-@GATES
 def test_only_the_named_dead_holder_loses_the_lock(segment: Segment, lock: SlabLock) -> None:
     dead = segment.join(0, 1)
     assert lock.acquire_now() == LOCK_TAKEN
@@ -117,16 +87,6 @@ def test_a_blocked_lock_is_freed_for_all_and_stays_unfinished(segment: Segment, 
     segment.join(2, 1)
     assert lock.acquire_now() == LOCK_UNFINISHED
     lock.release()
-
-
-def test_a_process_without_a_ticket_gets_no_lock() -> None:
-    segment = empty_segment(SMALL)
-    lock = SlabLock(segment, NUMBER)
-    assert (lock.acquire_now(), lock.acquire_word(), lock.take_over(1)) == (LOCK_REJOIN,) * 3
-    segment.join(0, 1)
-    segment.leave()
-    lock.unblock(0)
-    assert (lock.acquire_now(), lock.owner) == (LOCK_REJOIN, 0)
 
 
 FORKS = {"by Python": os.fork, "by C": ctypes.PyDLL(None).fork}

@@ -40,44 +40,23 @@ def test_a_sound_slab_has_no_violation(accumulator: Accumulators) -> None:
     slab.words[slab.geometry.header(last) + Slot.CHAIN] = 0
 
 
-def test_a_position_that_was_given_already_is_found(accumulator: Accumulators) -> None:
-    at = accumulator.slab.geometry.partition(accumulator.map.queues[TP0].entry) + Partition.NEXT_POSITION
-    accumulator.slab.words[at] -= 1
-    assert found(accumulator) != []
-    accumulator.slab.words[at] += 1
-
-
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ("super", [Super.FREE_SLOTS, Super.WAITER_HEAD, Super.TOUCHED_SLOTS]),
-        ("lock", [0]),
-        ("process", [Process.RING_HEAD]),
-        ("partition", [Partition.HEAD, Partition.TAIL, Partition.OPEN, Partition.QUEUED]),
-        ("bitmap", [0]),
-        ("slot", [Slot.STATE, Slot.SLOTS, Slot.PARTITION, Slot.POSITION, Slot.NEXT, Slot.PREVIOUS, Slot.COMMIT]),
-        ("chain", [Slot.STATE, Slot.SLOTS, Slot.CHAIN]),
-    ],
-)
-def test_damage_is_found(accumulator: Accumulators, entry: str, words: list[int]) -> None:
-    slab, geometry = accumulator.slab, accumulator.slab.geometry
-    queues = accumulator.map.queues
+def test_every_damaged_index_is_found(accumulator: Accumulators) -> None:
+    slab, geometry, queues = accumulator.slab, accumulator.slab.geometry, accumulator.map.queues
     one, chain = queues[TP0].first(), queues[TP1].first()
     assert one is not None
     assert chain is not None
-    begin = {
-        "super": 0,
-        "lock": geometry.lock(LOCK_POOL),
-        "process": geometry.process(slab.processes.me),
-        "partition": geometry.partition(queues[TP0].entry),
-        "bitmap": geometry.bitmap // WORD,
-        "slot": geometry.header(one.slot),
-        "chain": geometry.header(chain.slot),
-    }[entry]
-    for word in words:
-        before = slab.words[begin + word]
-        for value in ((1 << 64) - 1, 0):
-            slab.words[begin + word] = value
-            violated = found(accumulator)
-            slab.words[begin + word] = before
-            assert (violated != []) == (value != before), word
+    partition = geometry.partition(queues[TP0].entry)
+    of_slots = (Slot.STATE, Slot.SLOTS, Slot.PARTITION, Slot.POSITION, Slot.NEXT, Slot.PREVIOUS, Slot.COMMIT)
+    places = [
+        *(Super.FREE_SLOTS, Super.WAITER_HEAD, Super.TOUCHED_SLOTS),
+        *(geometry.lock(LOCK_POOL), geometry.bitmap // WORD, geometry.process(slab.processes.me) + Process.RING_HEAD),
+        *(partition + word for word in (Partition.HEAD, Partition.TAIL, Partition.OPEN, Partition.QUEUED)),
+        *(geometry.header(one.slot) + word for word in of_slots),
+        *(geometry.header(chain.slot) + word for word in (Slot.STATE, Slot.SLOTS, Slot.CHAIN)),
+    ]
+    given_already = partition + Partition.NEXT_POSITION, slab.words[partition + Partition.NEXT_POSITION] - 1
+    for at, value in [*((at, value) for at in places for value in ((1 << 64) - 1, 0)), given_already]:
+        before, slab.words[at] = slab.words[at], value
+        violated = found(accumulator)
+        slab.words[at] = before
+        assert (violated != []) == (value != before), (at, value)

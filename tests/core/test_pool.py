@@ -7,14 +7,13 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from core_slabs import ABSENT_S, DYING, LIVING, UNFINISHED, Damaged, Slab, deaths, owner
+from core_slabs import ABSENT_S, DYING, LIVING, Damaged, Slab, deaths, owner
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from oracle import violations
 
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
-from shmaccum.shm.layout import SlotState
 
 # --- slots ----------------------------------------------------------------------------------------
 
@@ -180,32 +179,6 @@ def test_nothing_changes_without_the_lock_or_a_ticket() -> None:
     slab.segment.leave()
     assert slab.pool.allocate([], 1) == (LOCK_REJOIN, 0)
     assert slab.pool.free() == (LOCK_REJOIN, -1, 0)
-
-
-def test_a_rebuild_follows_an_unfinished_lock() -> None:
-    slab = Slab(70)
-    held = slab.take(3)[0], slab.take(1)[0]
-    for index, bits in enumerate((0, (1 << 64) - 1)):
-        slab.set("bitmap", "bits", bits, index)
-    assert slab.lock.acquire_now() == LOCK_TAKEN
-    slab.lock.release(unfinished=True)
-    assert slab.take(66)[0].slot == 4
-    assert slab.get("superblock", "rebuilds") == 1
-    slab.pool.free(*held)
-    assert slab.pool.free_slots == 4
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_bitmap_that_contradicts_the_headers_is_an_error_and_then_rebuilt(count: int) -> None:
-    slab = Slab(4)
-    (held,) = slab.take(2)
-    slab.set("bitmap", "bits", 0b1111)
-    with pytest.raises(Damaged, match="its bitmap says that slot 0 is free, of 4"):
-        slab.take(count)
-    assert slab.lock.owner == UNFINISHED
-    assert slab.chain(slab.take(2)[0]) == [2, 3]
-    assert slab.pool.is_taken(held)
-    assert violations(slab.segment) == []
 
 
 @pytest.mark.parametrize(("head", "tail"), [(2, 1), (0, WAITERS + 1), ((1 << 62) + 1, (1 << 62) + 1), (1 << 63, 1)])
@@ -445,37 +418,6 @@ def test_a_waiter_is_overdue_after_its_deadline_and_never_before(slab: Slab, now
     assert len(slab.pool.waiters()) == 1, "an endless wait is not overdue for weeks"
 
 
-def test_a_waiter_without_a_look_for_a_second_is_passed_over_until_it_looks(slab: Slab) -> None:
-    first, second = slab.wait(1, 10.0, 1000.0), slab.wait(1, 10.0, 1000.0)
-
-    def passed_over(now_s: float) -> list[bool]:
-        slab.pool.reclaim([], now_s, ABSENT_S)
-        return [is_passed_over for _, _, is_passed_over in slab.pool.waiters()]
-
-    assert passed_over(10.9) == [False, False]
-    assert passed_over(11.1) == [True, False]
-    slab.look(first, 11.2)
-    for look in range(130):
-        slab.look(first, 11.3 + look)
-        assert passed_over(11.4 + look) == [False, False]
-    slab.pool.leave(first, 0)
-    assert passed_over(200.0) == [False], "the new head is watched from its own start"
-    assert passed_over(201.1) == [True]
-    slab.look(second, 201.2)
-    assert passed_over(201.3) == [False]
-
-
-def test_enough_slots_rises_after_wakeups_and_falls_after_vain_waits() -> None:
-    slab = Slab(100)
-    slab.take(100)
-    ticket = slab.wait(1)
-    enough = []
-    for was_woken in (True,) * 6 + (False,) * 5:
-        slab.look(ticket, was_woken=was_woken)
-        enough.append(slab.get("superblock", "enough_slots"))
-    assert enough == [1, 2, 4, 8, 12, 12, 6, 3, 1, 0, 0]
-
-
 def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> None:
     slab = Slab(12)
     held = slab.take(1, 12)
@@ -499,34 +441,7 @@ def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> 
     assert free_one() == -1
     slab.be(2)
     assert slab.look(first)
-    slab.pool.leave(first, 0)
+    slab.pool.leave(first, 1234)
+    assert [slab.get("processes", name, 2) for name in ("waits", "wait_ns")] == [1, 1234]
     slab.be(LIVING)
     assert [free_one() for _ in range(2)] == [3, -1]
-
-
-def test_leaving_wakes_the_next_and_counts_the_wait() -> None:
-    slab = Slab(2)
-    (held,) = slab.take(1)
-    slab.be(2)
-    first = slab.wait(2)
-    slab.be(3)
-    slab.wait(1)
-    slab.be(2)
-    assert slab.pool.leave(first, 1234) == (LOCK_TAKEN, 3)
-    assert slab.get("processes", "waits", 2) == 1
-    assert slab.get("processes", "wait_ns", 2) == 1234
-    slab.pool.free(held)
-
-
-def test_memory_of_the_dead_is_reclaimed_unless_it_is_used() -> None:
-    slab = Slab(8)
-    slab.be(DYING)
-    used, unused = slab.take(2)[0], slab.take(3)[0]
-    slab.add("headers", "state", SlotState.OPEN - SlotState.ALLOCATED, used.slot)
-    slab.be(DYING, 2)  # another process, which has the entry of the dead one
-    (kept,) = slab.take(1)
-    slab.be(LIVING)
-    assert slab.pool.owners() == {owner(DYING), owner(DYING, 2)}
-    assert slab.pool.reclaim([owner(DYING)], 0.0, ABSENT_S) == (LOCK_TAKEN, -1, 3)
-    assert [slab.pool.is_taken(buffer) for buffer in (used, unused, kept)] == [True, False, True]
-    assert slab.get("superblock", "reclaimed_slots") == 3

@@ -6,13 +6,12 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, deques
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
 from core_slabs import LIVING, Damaged, Slab
 from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import ATTEMPTS_SHIFT, LOCK_BUSY, LOCK_STRIPES, LOCK_TAKEN, retry_backoff_ms
-from shmaccum.shm.layout import SlotState
 
 NODE = 7
 LEADER = NODE + 1
@@ -29,10 +28,10 @@ NEVER = float("inf")
 class Ready:
     """A ready check of a slab with a producer; what it appends was created at `CREATED_MS`."""
 
-    def __init__(self, max_in_flight: int = 1) -> None:
+    def __init__(self) -> None:
         self.slab = Slab(8, slot_size=SLOT_SIZE)
         self.producer = Producer(self.slab, linger_ms=LINGER_MS)
-        self.check = _core.ReadyCheck(self.slab.segment, self.slab.pool, Damaged, max_in_flight)
+        self.check = _core.ReadyCheck(self.slab.segment, self.slab.pool, Damaged, 1)
         self.check.set_leader(PARTITION, LEADER, 0)
         self.check.set_backoff(100, 100)
 
@@ -48,8 +47,8 @@ class Ready:
     def word(self, region: str, name: str, entry: int = PARTITION) -> int:
         return self.slab.get(region, name, entry)
 
-    def at(self, now_ms: int, can_number: bool = True) -> tuple[set[int], set[int], list[int], float]:
-        return self.check.ready(now_ms, can_number)
+    def at(self, now_ms: int) -> tuple[set[int], set[int], list[int], float]:
+        return self.check.ready(now_ms, True)
 
     def choose(self, now_ms: int = CREATED_MS, **how: int) -> tuple[list[int], int, int, int, list[int]]:
         how = {"begin": 0, "max_size": 1 << 20, "may_leave": 9} | how
@@ -69,54 +68,11 @@ def ready() -> Ready:
 # --- ready ------------------------------------------------------------------------------------------
 
 
-def test_an_open_batch_lingers_and_may_then_be_sent(ready: Ready) -> None:
-    assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
+def test_an_open_batch_that_has_grown_full_is_due(ready: Ready) -> None:
     ready.append()
-    assert ready.at(CREATED_MS - 1) == (set(), set(), [], LINGER_MS), "its clock is ahead of ours"
-    assert ready.at(CREATED_MS + 4) == (set(), set(), [], 1)
-    assert ready.at(CREATED_MS + 5) == (set(), {LEADER}, [], NEVER)
-
-
-def test_a_full_batch_is_due_and_so_is_an_open_one_that_has_grown(ready: Ready) -> None:
-    ready.append(2)
+    ready.set("headers", "commit", SLOT_SIZE << 25 | 2, 0)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.at(CREATED_MS, can_number=False) == (set(), set(), [], NEVER)
-    grown = Ready()
-    grown.append()
-    grown.set("headers", "commit", SLOT_SIZE << 25 | 2, 0)
-    assert grown.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert grown.choose()[2:4] == (0, -1), "it is not one that may rest"
-
-
-@pytest.mark.parametrize("reason", ["exhausted", "flush", "closed"])
-def test_nothing_lingers_where_it_is_urgent(ready: Ready, reason: str) -> None:
-    ready.append()
-    assert not ready.check.is_urgent
-    if reason == "exhausted":
-        ready.slab.take(7)
-        ready.slab.wait(1)
-    elif reason == "flush":
-        ready.set("processes", "flushing", 1, 5)
-    else:
-        ready.check.closed = True
-    assert not ready.check.is_urgent, "one check sees one answer"
-    assert ready.at(CREATED_MS) == (set(), {LEADER}, [], NEVER)
-    assert ready.check.is_urgent
-
-
-def test_a_partition_without_a_leader_is_named(ready: Ready) -> None:
-    ready.append()
-    ready.check.set_leader(PARTITION, 0, -1)
-    assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [PARTITION], NEVER)
-    assert ready.at(CREATED_MS, can_number=False) == (set(), set(), [PARTITION], NEVER)
-
-
-@pytest.mark.parametrize(("name", "value"), [("muted", 1), ("held", 1), ("in_flight", 1), ("in_flight", 1 << 63)])
-def test_a_held_partition_waits_for_an_event(ready: Ready, name: str, value: int) -> None:
-    ready.append(2)
-    ready.set("partitions", name, value)
-    assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [], NEVER)
-    assert ready.drain() == []
+    assert ready.choose()[2:4] == (0, -1), "it is not one that may rest"
 
 
 @pytest.mark.parametrize(
@@ -131,16 +87,6 @@ def test_only_an_open_lane_sends(ready: Ready, lane: int, producer_id: int, erro
     assert bool(ready.at(CREATED_MS)[0]) == is_due
 
 
-def test_what_a_stopped_process_blocks_is_held_back(ready: Ready) -> None:
-    ready.append(2)
-    for stripes, partitions in ((1 << PARTITION, []), (0, [PARTITION])):
-        ready.check.hold_back(stripes, partitions)
-        assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
-        assert ready.drain() == []
-    ready.check.hold_back(~(1 << PARTITION) & 0xFFFF, [OTHER])
-    assert ready.at(CREATED_MS)[0] == {LEADER}
-
-
 # --- compression ahead ------------------------------------------------------------------------------
 
 
@@ -149,29 +95,6 @@ def compressing(ready: Ready) -> None:
     ready.check.ahead_size = BATCH
     ready.append(2)
     ready.set("headers", "linger", LINGER_MS << 8 | 4, 0, 1)
-
-
-def test_a_large_batch_is_compressed_before_it_is_chosen() -> None:
-    ready = Ready(max_in_flight=2)
-    compressing(ready)
-    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.choose()[4] == [0]
-    assert ready.check.taken() == []
-    ready.check.set_ahead(0, 2, 0)
-    assert ready.at(CREATED_MS)[0] == {LEADER}, "until it is said that it is being compressed, not another in its slot"
-    ready.check.set_ahead(0, 1, 0)
-    assert ready.at(CREATED_MS) == (set(), set(), [], 100)
-    assert ready.choose()[4] == []
-    ready.check.set_ahead(0, 1, 70)
-    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.drain() == [0]
-    assert deques(ready.slab).put_back(PARTITION, 0) == (LOCK_TAKEN,)
-    assert ready.choose()[4] == [0], "a batch that came back is compressed again"
-    ready.check.set_ahead(0, 1, 0)
-    ready.check.forget_ahead()
-    assert ready.drain() == [0], "unless there is no compression ahead"
-    with pytest.raises(IndexError, match="slot 8 of 8"):
-        ready.check.set_ahead(8, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -212,32 +135,12 @@ def tried(attempts: int) -> int:
     return attempts << ATTEMPTS_SHIFT | CREATED_MS
 
 
-def test_a_batch_that_came_back_waits() -> None:
-    ready = Ready()
-    ready.append(2)
-    ready.set("headers", "attempts", tried(1), 0)
-    assert ready.at(CREATED_MS + 30) == (set(), set(), [], 70)
-    assert ready.drain(CREATED_MS + 99) == []
-    assert ready.at(CREATED_MS + 100)[0] == {LEADER}
-    assert ready.drain(CREATED_MS + 100) == [0]
-    ready = Ready()
+def test_a_last_attempt_by_another_clock_was_now(ready: Ready) -> None:
+    """Else the batch would wait for that clock's time."""
     ready.append(2)
     ready.set("headers", "attempts", 3 << ATTEMPTS_SHIFT | (1 << ATTEMPTS_SHIFT) - 1, 0)
     assert ready.at(CREATED_MS)[3] == 100
-    assert ready.word("headers", "attempts", 0) == tried(3), "a time of another clock is now"
-
-
-def test_a_new_leader_cuts_the_wait_short(ready: Ready) -> None:
-    ready.append(2)
-    assert ready.drain() == [0]
-    ready.set("partitions", "in_flight", 0)
-    ready.set("partitions", "head", 1)
-    ready.set("headers", "attempts", tried(1), 0)
-    assert ready.at(CREATED_MS)[0] == set()
-    ready.check.set_leader(PARTITION, LEADER + 1, 0)
-    assert ready.at(CREATED_MS)[0] == set(), "perhaps the same leader, by an old answer"
-    ready.check.set_leader(PARTITION, LEADER + 1, 1)
-    assert ready.at(CREATED_MS)[0] == {LEADER + 1}
+    assert ready.word("headers", "attempts", 0) == tried(3)
 
 
 def backoffs(attempts: int, initial_ms: float = 100, max_ms: float = 1000) -> list[int]:
@@ -270,27 +173,14 @@ def test_backoff_begins_with_the_first_attempt_and_has_a_maximum() -> None:
 # --- drain ------------------------------------------------------------------------------------------
 
 
-def test_a_taken_batch_is_in_flight(ready: Ready) -> None:
+def test_the_time_in_the_queue_is_counted_at_the_first_drain_only(ready: Ready) -> None:
     ready.append(2)
     assert ready.drain() == [0]
-    assert ready.word("headers", "state", 0) & 0xFF == SlotState.IN_FLIGHT
-    assert ready.word("partitions", "in_flight") == 1
-    assert ready.slab.segment.view("histograms")["buckets"][0].sum() == 1, "the time in the queue"
     assert violations(ready.slab.segment) == []
-    assert not ready.check.has_backlog(), "max.in.flight"
-    assert ready.drain() == []
     ready.set("partitions", "in_flight", 0)
     ready.set("headers", "attempts", tried(1), 1)
     assert ready.drain(CREATED_MS + 200) == [1]
-    assert ready.slab.segment.view("histograms")["buckets"][0].sum() == 1, "it was counted at its first drain"
-
-
-def test_a_backlog_is_more_than_one_batch_that_may_be_sent() -> None:
-    ready = Ready(max_in_flight=5)
-    ready.append(4)
-    for batch, is_left in enumerate((True, True, False)):
-        assert ready.drain() == [batch]
-        assert ready.check.has_backlog() == is_left
+    assert ready.slab.segment.view("histograms")["buckets"][0].sum() == 1
 
 
 def test_every_partition_has_its_turn_wherever_it_begins() -> None:
@@ -298,15 +188,6 @@ def test_every_partition_has_its_turn_wherever_it_begins() -> None:
         ready = Ready()
         ready.append(2)
         assert ready.drain(begin=begin, max_size=0) == [0], "the first one, whatever its size"
-
-
-def test_open_batches_are_limited(ready: Ready) -> None:
-    ready.append()
-    now_ms = CREATED_MS + LINGER_MS
-    assert ready.choose(now_ms, may_leave=0) == ([], PARTITION, 0, -1, [])
-    assert ready.check.taken() == []
-    assert ready.choose(now_ms, may_leave=1) == ([], -1, 1, 0, [])
-    assert ready.check.taken() == [0]
 
 
 def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held(ready: Ready) -> None:
@@ -349,6 +230,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
     for call, error in (
         (lambda: check.set_leader(20, 1, 0), IndexError),
         (lambda: check.hold_back(0, [20]), IndexError),
+        (lambda: check.set_ahead(8, 1, 0), IndexError),
         (lambda: check.hold_back(0, None), TypeError),
         (lambda: _core.ReadyCheck(None, None, Damaged, 1), TypeError),
     ):

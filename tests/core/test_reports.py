@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,21 +46,6 @@ class Scene:
         self.result.complete(Part(first, -1 if failure else 50 + first, -1, failure), count)
         self.callbacks.make_due(BATCH)
         self.callbacks.run()
-
-
-def test_a_message_has_the_outcome_of_its_record() -> None:
-    scene = Scene()
-    stored, failed, pending = (scene.message() for _ in range(3))
-    scene.complete(0, 1)
-    scene.complete(1, 1, RecordTooLargeError)
-    assert not scene.told
-    assert (scene.reports.waiting, scene.reports.serve(), scene.reports.waiting) == (3, 2, 1)
-    assert scene.told == [(None, 0), (RecordTooLargeError, 1)]
-    assert (stored.error(), stored.offset(), stored.timestamp(), stored.partition()) == (None, 50, (1, 100), 3)
-    assert (failed.error(), failed.offset(), failed.timestamp()) == (RecordTooLargeError, -1001, (0, -1))
-    assert (pending.error(), pending.offset(), pending.timestamp(), pending.partition()) == (None, -1001, (0, -1), 3)
-    assert (pending.is_pending, len(pending)) == (True, 5)
-    assert stored.latency() >= 0
 
 
 steps = st.lists(
@@ -104,22 +88,6 @@ def test_each_message_is_reported_once_unless_it_is_dropped(steps: list[str | in
     assert len(told) == len(scene.told)
     assert told.items() <= outcomes.items()
     assert not only_errors or None not in told.values()
-
-
-def test_what_a_callback_raises_leaves_the_others_due() -> None:
-    scene = Scene()
-
-    def fail(error: Any, message: Message) -> None:
-        raise LookupError
-
-    scene.message(fail)
-    scene.message()
-    scene.complete(0, 0)
-    with pytest.raises(LookupError):
-        scene.reports.serve()
-    assert not scene.told
-    assert (scene.reports.waiting, scene.reports.serve()) == (1, 1)
-    assert scene.told == [(None, 1)]
 
 
 def test_messages_of_before_a_fork_do_not_count() -> None:

@@ -98,52 +98,6 @@ def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: 
     assert sender.word("partitions", "records_drained", PARTITION) == len(values)
 
 
-def test_a_batch_of_several_slots_is_sealed_as_one(sender: Sender) -> None:
-    slab = sender.slab
-    (chain,) = slab.take(2)
-    memory = slab.segment.writable()
-    begin = len(memory) - slab.slot_count * SLOT_SIZE
-    record = v2.encode_record(0, 0, 0, body_of(bytes(SLOT_SIZE)))
-    at = begin + chain.slot * SLOT_SIZE + v2.HEADER_SIZE
-    memory[at : at + len(record)] = record
-    size = v2.HEADER_SIZE + len(record)
-    Producer(slab).core.begin(PARTITION, chain.slot, 0, size, 1, 0, 0, len(record))
-    sender.set("headers", "partition", PARTITION, chain.slot)
-    sealed = sender.sealer.seal(_core.RecordBatch(slab.segment, chain.slot))
-    if sealed is None:
-        pytest.fail("two adjacent slots are a run of memory")
-    read = MemoryRecords(bytes_of(sealed)).next_batch()
-    assert read.validate_crc()
-    assert [record.value for record in read] == [bytes(SLOT_SIZE)]
-
-
-@pytest.mark.parametrize(
-    ("region", "name", "bit"),
-    [
-        *(("headers", name, 0) for name in ("base_timestamp", "partition", "checksums")),
-        *(("headers", "commit", bit) for bit in (1, 2, 25, 26)),
-        *(("slots", "", bit) for bit in (v2.HEADER_SIZE * 8, v2.HEADER_SIZE * 8 + 100)),
-    ],
-)
-def test_a_batch_that_has_changed_is_not_sealed(sender: Sender, region: str, name: str, bit: int) -> None:
-    slab = sender.slab
-    assert sender.batch.is_intact(v2.HEADER_SIZE)
-    begin = len(slab.words) - slab.slot_count * SLOT_SIZE // 8
-    slab.words[begin + bit // 64 if region == "slots" else slab.word(region, name)] ^= 1 << bit % 64
-    batch = _core.RecordBatch(slab.segment, 0)
-    assert not batch.is_intact(v2.HEADER_SIZE)
-    assert sender.sealer.seal(batch) is None
-
-
-def test_a_copy_of_records_is_intact_or_not(sender: Sender) -> None:
-    records = bytes_of(sender.send())[v2.HEADER_SIZE :]
-    assert [sender.batch.is_intact(v2.HEADER_SIZE, copy) for copy in (records, records + b"\0", b"")] == [
-        True,
-        False,
-        False,
-    ]
-
-
 def test_a_batch_says_that_it_is_compressed_and_of_a_transaction() -> None:
     gzip = 1
     sender = Sender(keeps_checksums=False, lane=2)

@@ -23,17 +23,6 @@ from shmaccum._core import (
 SMALL = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4, max_lanes=4)
 
 
-def test_an_array_sees_what_is_stored_into_the_file() -> None:
-    descriptor = os.memfd_create("segment")
-    os.ftruncate(descriptor, SMALL.total_size)
-    segment = Segment(descriptor, SMALL)
-    superblock = segment.view("superblock")
-    assert int(superblock["magic"]) == 0
-    os.pwrite(descriptor, b"SHMACCUM", 0)
-    os.close(descriptor)
-    assert superblock["magic"].tobytes() == b"SHMACCUM"
-
-
 def test_what_looks_at_the_memory_keeps_it_mapped() -> None:
     headers, memory = empty_segment(SMALL).view("headers"), empty_segment(SMALL).writable()
     slab = Slab(3, slot_size=SLOT_SIZE)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, check_deaths_of_appends, queued
-from core_slabs import LIVING, Damaged, Slab
+from core_producers import PARTITION, SLOT_SIZE, STARTS, Producer, body_of, queued, records_at, records_of, recovered
+from core_slabs import DYING, LIVING, Damaged, Slab, deaths
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
@@ -176,15 +175,6 @@ def test_records_go_where_kafka_sends_them_as_the_formats_encode_them(
     assert slab.get("processes", "records", LIVING) == len(records)
 
 
-def test_a_record_says_where_it_is_and_when_it_was_sent(path: Any) -> None:
-    before = time.time_ns() // 1_000_000
-    futures = [send(path, b"a", partition=2), send(path, b"b", partition=2)]
-    assert before <= futures[0].timestamp <= futures[1].timestamp <= time.time_ns() // 1_000_000
-    assert [future.index for future in futures] == [0, 1]
-    assert {future.topic_partition for future in futures} == {f"p-{FIRST + 2}"}
-    assert {future.batch for future in futures} == {1 << 24}
-
-
 def test_text_is_sent_in_utf_8_and_headers_are_encoded_once(slab: Slab, path: Any) -> None:
     headers = {"größe": "5 €"}
     assert send(path, "wert €", "schlüssel", headers=headers).sizes == sizes_word(10, 8)
@@ -194,34 +184,6 @@ def test_text_is_sent_in_utf_8_and_headers_are_encoded_once(slab: Slab, path: An
     assert send(path, b"v", b"k", partition=2, headers=[]).index == 1
     assert v2.encode_body(b"k", b"v", pairs) in bytes(slab.segment)
     assert send(path, b"v", b"k", partition=2, headers=iter(pairs)) is None, "an iterator can be read only once"
-
-
-def test_callbacks_are_noted_with_the_append(path: Any) -> None:
-    called: list[object] = []
-    futures = [send(path, b"v", on_delivery=called.append) for _ in range(3)]
-    assert path.callbacks
-    batch = futures[0].batch
-    path.callbacks.make_due(batch)
-    path.callbacks.run()
-    assert called == [], "they are not complete"
-    path.contributions.lose(batch, Damaged)
-    path.callbacks.run()
-    assert called == futures
-    assert not path.callbacks
-
-
-def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() -> None:
-    slab = Slab(8, slot_size=SLOT_SIZE)
-    path = path_of(slab)
-    sizes = []
-    for _ in range(5):  # two of 89 bytes fit into a batch
-        send(path, bytes(80), timestamp_ms=NOW)
-        sizes.append((path.sticky.partition, path.sticky.produced))
-    assert sizes == [(0, 150), (0, 239), (0, 389), (0, 478), (1, 150)], "239 bytes are less than a batch"
-    assert slab.segment.view("headers")["partition"][:3].tolist() == [FIRST, FIRST, FIRST + 1]
-    path.sticky.produced = 2 * SLOT_SIZE - 1
-    send(path, b"x", timestamp_ms=NOW)
-    assert (path.sticky.partition, path.sticky.produced) == (2, 0), "at twice its bytes, whatever batch is open"
 
 
 def test_completions_are_read_first(slab: Slab, path: Any) -> None:
@@ -465,13 +427,44 @@ def test_damage_is_an_error_and_the_slot_is_given_back(slab: Slab, path: Any) ->
 # --- deaths ---------------------------------------------------------------------------------------
 
 
+def check_headers(slab: Slab, found: list[tuple[bytes, int]], before: int) -> None:
+    """Check that a batch with a record of the dead says so, and has its limits."""
+    first = 0
+    headers = slab.segment.view("headers")
+    for slot, count in queued(slab):
+        commit = int(headers["commit"][slot])
+        assert headers["max_timestamp"][slot][commit & 1] == found[first + count - 1][1]
+        if first + count > before:
+            words = {name: headers[name][slot] for name in ("contributors", "linger", "limits")}
+            assert words["contributors"][0] & 1 << DYING, "the sender would not tell it of its record"
+            assert (words["linger"] >> 8, words["limits"] >> 32) == (5, 9)
+        first += count
+
+
+def send_all(path: Any, records: list[tuple[bytes, int]]) -> None:
+    path.slab.be(path.entry)
+    for slot, _ in queued(path.slab):
+        path.contributions.expect(path.slab.get("headers", "generation", slot) << 24 | slot, "t-3")
+    for value, timestamp in records:
+        assert send(path, value, partition=PARTITION - FIRST, timestamp_ms=timestamp) is not None
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
-    def send_all(path: Any, records: list[tuple[bytes, int]]) -> None:
-        path.slab.be(path.entry)
-        for slot, _ in queued(path.slab):
-            path.contributions.expect(path.slab.get("headers", "generation", slot) << 24 | slot, "t-3")
-        for value, timestamp in records:
-            assert send(path, value, partition=PARTITION - FIRST, timestamp_ms=timestamp) is not None
+    """Of three: the first begins a batch or has room, as the second, the third has none. Another process goes on."""
+    whole = records_at(*STARTS[start], b"x" * 30, b"y" * 120, b"z" * 100)
+    most = before = len(STARTS[start])
 
-    check_deaths_of_appends(stepping, start, path_of, send_all)
+    def begin() -> SimpleNamespace:
+        slab = Slab(6, stepping, SLOT_SIZE)
+        survivor = path_of(slab, linger_ms=50)
+        send_all(survivor, whole[:before])
+        return SimpleNamespace(slab=slab, survivor=survivor, victim=path_of(slab, DYING, retries=9))
+
+    for scene, _ in deaths(begin, lambda scene: send_all(scene.victim, whole[before:])):
+        found = recovered(scene.slab, whole, most)
+        most = len(found)
+        check_headers(scene.slab, found, before)
+        send_all(scene.survivor, [(b"after", 5)])
+        assert records_of(scene.slab) == [*found, (b"after", 5)]
+    assert most == len(whole)

@@ -111,49 +111,6 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
         assert run.batches[0].identity() == again
 
 
-# --- what is held ---------------------------------------------------------------------------------
-
-
-def test_nothing_follows_the_first_batch_until_it_is_acknowledged(run: Run) -> None:
-    run.sequences.drained(run.batches[0])
-    assert run.word("held") == 1
-    run.sequences.stored(run.batches[0], 1)
-    run.sequences.finished(run.batches[0])
-    assert (run.word("held"), run.word("acked_sequence")) == (0, EPOCH << 32 | 1)
-    run.sequences.drained(run.batches[1])
-    assert run.word("held") == 0
-
-
-def test_without_idempotence_nothing_is_numbered(run: Run) -> None:
-    plain = _core.Sequences(run.slab.segment, False)
-    run.set("producer_id", 0, "superblock", 0)
-    assert (plain.need_producer_id, run.sequences.need_producer_id) == (False, True)
-    plain.drained(run.batches[0])
-    plain.stored(run.batches[0], 1)
-    plain.finished(run.batches[0])
-    assert (numbers(run)[0], run.word("held"), run.word("acked_sequence")) == (-1, 0, EPOCH << 32)
-
-
-def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump(run: Run) -> None:
-    run.set("key", LANE + 1 << 52)
-    sequences = _core.Sequences(run.slab.segment, True)
-    sequences.drained(run.batches[0])
-    assert numbers(run)[0] == -1
-    assert sequences.is_closed(run.batches[0])
-    run.set("producer_id", 31, "lanes", LANE)
-    sequences.drained(run.batches[0])
-    assert run.batches[0].identity() == (30, EPOCH, 0)
-    assert not sequences.is_closed(run.batches[0])
-    sequences.refused(run.batches[0])
-    assert not sequences.lanes_failed
-    run.set("in_flight", 1)
-    sequences.refused(run.batches[0])
-    run.set("in_flight", 0)
-    sequences.review(PARTITION)
-    assert (run.word("error", "lanes", LANE), sequences.lanes_failed) == (1 << 16 | 45, True)
-    assert run.word("next_sequence") >> 32 == EPOCH
-
-
 # --- damage ---------------------------------------------------------------------------------------
 
 

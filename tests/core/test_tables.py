@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import core_slabs
 import pytest
-from core_slabs import DYING, LIVING, Damaged, deaths, owner
+from core_slabs import LIVING, Damaged, deaths
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_FULL, TABLES_STALE
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_STALE
 from shmaccum.shm.layout import holder_word
 
-REQUESTED, KNOWN, FAILED = 1, 2, 3
+FAILED = 3
 NO_ROOM = 99
 """The code that stands for partitions without room."""
 LEASE = 1 << 40
@@ -83,44 +83,6 @@ def update(slab: Slab, entry: int, partitions: int, error: int = 0, **news: Any)
 # --- topics -----------------------------------------------------------------------------------------
 
 
-def test_a_topic_is_added_once(slab: Slab) -> None:
-    assert slab.tables.request(b"first", 0) == (LOCK_TAKEN, 0)
-    assert slab.tables.request(b"second", 1) == (LOCK_TAKEN, 1)
-    assert slab.tables.request(b"second", 1) == (LOCK_TAKEN, 1), "by a caller that has seen the first only"
-    assert slab.tables.request(b"first", 0) == (LOCK_TAKEN, 0)
-    assert slab.tables.request(b"firs", 0) == (LOCK_TAKEN, TABLES_FULL)
-    assert list(slab.topics()) == ["first", "second"]
-    assert slab.get("superblock", "generation") == 2
-    assert slab.get("superblock", "metadata_requests") == 5
-
-
-def test_an_answer_is_stored(slab: Slab) -> None:
-    slab.tables.request(b"topic", 0)
-    identity = 0x0123456789ABCDEF_FEDCBA9876543210
-    assert update(slab, 0, 3, topic_id=identity)
-    assert slab.topics()["topic"] == Topic(KNOWN, 3, 0, identity, 1)
-    assert slab.partitions() == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
-    assert update(slab, 0, 5, known=3, begin=3), "it has grown"
-    assert [number for _, _, number in slab.partitions()] == [0, 1, 2, 3, 4]
-    assert update(slab, 0, 2, known=5, begin=5), "it was made again"
-    assert (slab.topics()["topic"].partitions, len(slab.partitions())) == (2, 5)
-    assert update(slab, 0, 0, error=3), "it is gone"
-    assert slab.topics()["topic"] == Topic(FAILED, 0, 3, 0, 4)
-    assert update(slab, 0, 4), "its entries are found, though the caller has seen none"
-    assert (slab.topics()["topic"].partitions, len(slab.partitions())) == (4, 5)
-
-
-def test_an_error_with_a_count_leaves_the_partitions(slab: Slab) -> None:
-    slab.tables.request(b"topic", 0)
-    update(slab, 0, 3, topic_id=7, answers=False)
-    assert slab.topics()["topic"] == Topic(REQUESTED, 3, 0, 7, 0), "only an answer ends a request"
-    update(slab, 0, 3, topic_id=7)
-    update(slab, 0, 4, topic_id=7, answers=False)
-    assert slab.topics()["topic"] == Topic(KNOWN, 4, 0, 7, 1)
-    update(slab, 0, 4, error=29, topic_id=8)
-    assert slab.topics()["topic"] == Topic(FAILED, 4, 29, 7, 2)
-
-
 @pytest.mark.parametrize("count", [9, (1 << 32) - 1])
 def test_partitions_without_room_are_not_begun(slab: Slab, count: int) -> None:
     slab.tables.request(b"topic", 0)
@@ -134,28 +96,7 @@ def test_partitions_without_room_are_not_begun(slab: Slab, count: int) -> None:
     assert len(slab.partitions()) == 8
 
 
-def test_refused_calls_are_counted(slab: Slab) -> None:
-    slab.tables.request(b"topic", 0)
-    for calls in (1, 2):
-        assert slab.tables.refuse(0, 5, calls, 7, 1000 + calls) == (LOCK_TAKEN,)
-    assert slab.segment.view("topics")["refusals"][0].tolist() == [0, 0, 0, 0, 0, 3]
-    assert (slab.get("topics", "refused_error"), slab.get("topics", "refused_ms")) == (7, 1002)
-    slab.set("superblock", "refusals", (1 << 64) - 1)
-    assert slab.tables.refuse(-1, 0, 2, 7, 0) == (LOCK_TAKEN,)
-    assert slab.get("superblock", "refusals") == 1, "begins again"
-
-
 # --- lanes ------------------------------------------------------------------------------------------
-
-
-def test_an_id_keeps_its_lane(slab: Slab) -> None:
-    assert slab.tables.lease(b"one") == (LOCK_TAKEN, 0, LEASE)
-    assert slab.lane(0)["holder"] == holder_word(LIVING, 1) == (owner(LIVING) >> 48) << 16 | LIVING + 1
-    assert slab.tables.lease(b"two") == (LOCK_TAKEN, 1, LEASE)
-    slab.be(DYING)
-    assert slab.tables.lease(b"one", 1, LEASE) == (LOCK_TAKEN, 0, 2 * LEASE), "whatever else is unused"
-    assert slab.lane(0)["holder"] == holder_word(DYING, 1)
-    assert slab.tables.lease(b"three") == (LOCK_TAKEN, TABLES_FULL, 0)
 
 
 def test_an_unused_lane_is_leased_if_nobody_was_faster(slab: Slab) -> None:
@@ -167,51 +108,6 @@ def test_an_unused_lane_is_leased_if_nobody_was_faster(slab: Slab) -> None:
     assert slab.tables.lease(b"faster") == (LOCK_TAKEN, 0, 3 * LEASE)
     slab.set("lanes", "generation", (1 << 64) - 1)
     assert slab.tables.lease(b"faster") == (LOCK_TAKEN, 0, 0), "the last lease is followed by the first"
-
-
-def test_a_lane_has_its_own_partitions(slab: Slab) -> None:
-    slab.tables.request(b"topic", 0)
-    update(slab, 0, 2)
-    slab.tables.lease(b"one")
-    assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
-    assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
-    assert slab.partitions()[2] == (1, 0, 1)
-    slab.set("lanes", "producer_epoch", 4)
-    assert slab.tables.add_to_lane(0, 0, 3) == (LOCK_TAKEN, 3)
-    assert slab.get("partitions", "next_sequence", 3) == slab.get("partitions", "acked_sequence", 3) == 4 << 32
-    slab.set("superblock", "partition_count", 8)
-    assert slab.tables.add_to_lane(1, 0, 4) == (LOCK_TAKEN, TABLES_FULL)
-
-
-def test_a_lane_is_opened_and_closed_by_its_lease(slab: Slab) -> None:
-    _, lane, lease = slab.tables.lease(b"one")
-    slab.set("lanes", "error", 1 << 16)
-    changes = slab.get("superblock", "lanes_changed")
-    assert slab.tables.open_lane(lane, lease, array("Q", [5, 6]), 0, 3, 2, 1234) == (LOCK_TAKEN, True)
-    opened = {"producer_id": 1, "producer_epoch": 3, "version": 2, "error": 0, "opened_ms": 1234, "generation": lease}
-    assert slab.lane(lane).items() >= opened.items()
-    assert [slab.get("partitions", "next_sequence", entry) for entry in (4, 5, 6, 7)] == [0, 3 << 32, 3 << 32, 0]
-    assert slab.get("superblock", "lanes_changed") == changes + 1
-
-    assert slab.tables.end_transaction(lane, lease) == (LOCK_TAKEN, True)
-    assert slab.lane(lane)["generation"] == lease + 1
-    assert slab.tables.close_lane(lane, lease + 1, False) == (LOCK_TAKEN,)
-    assert (slab.lane(lane)["producer_id"], slab.lane(lane)["holder"]) == (0, holder_word(LIVING, 1))
-    assert slab.tables.open_lane(lane, lease + 1, array("Q"), 0, 4, 2, 0) == (LOCK_TAKEN, True)
-    assert slab.tables.close_lane(lane, lease + 1, True) == (LOCK_TAKEN,)
-    assert (slab.lane(lane)["producer_id"], slab.lane(lane)["holder"]) == (0, 0)
-
-
-def test_a_lane_that_was_leased_again_is_another_s(slab: Slab) -> None:
-    _, lane, lease = slab.tables.lease(b"one")
-    slab.be(DYING)
-    _, _, newer = slab.tables.lease(b"one")
-    slab.tables.open_lane(lane, newer, array("Q", [1]), 8, 0, 2, 0)
-    before = slab.lane(lane)
-    assert slab.tables.open_lane(lane, lease, array("Q", [1]), 9, 1, 1, 1) == (LOCK_TAKEN, False)
-    assert slab.tables.end_transaction(lane, lease) == (LOCK_TAKEN, False)
-    assert slab.tables.close_lane(lane, lease, True) == (LOCK_TAKEN,)
-    assert slab.lane(lane) == before
 
 
 def test_a_lane_is_taken_from_the_dead_holder_only(slab: Slab) -> None:

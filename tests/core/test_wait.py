@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,55 +29,10 @@ def semaphore() -> Iterator[posix_ipc.Semaphore]:
     made.close()
 
 
-@pytest.fixture
-def wait(semaphore: posix_ipc.Semaphore) -> SemaphoreWait:
-    return SemaphoreWait(semaphore.name)
-
-
-def test_a_wait_lasts_until_a_unit_is_free_or_for_its_timeout(
-    semaphore: posix_ipc.Semaphore, wait: SemaphoreWait
-) -> None:
-    unit: list[None] = []
-    started = time.monotonic()
-    wait.into(unit, 0.05)
-    assert time.monotonic() - started >= 0.05
-    wait.into(unit, -1)
-    assert unit == []
-    threading.Timer(0.1, semaphore.release).start()
-    wait.into(unit, 60)
-    assert len(unit) == 1
-    semaphore.release()
-    wait.into(unit, 60)
-    assert (len(unit), semaphore.value) == (2, 0)
-
-
 def test_a_semaphore_that_is_not_there_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
     semaphore.unlink()
     with pytest.raises(FileNotFoundError, match=NAME[1:]):
         SemaphoreWait(NAME)
-
-
-def test_a_handler_runs_during_the_wait_and_its_error_ends_it(wait: SemaphoreWait) -> None:
-    class Enough(Exception):
-        pass
-
-    def handle(number: int, frame: object) -> None:
-        handled.append(number)
-        if len(handled) == 3:
-            raise Enough
-
-    handled: list[int] = []
-    before = signal.signal(signal.SIGALRM, handle)
-    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
-    unit: list[None] = []
-    try:
-        with pytest.raises(Enough):
-            wait.into(unit, 60)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert len(handled) == 3
-    assert unit == []
 
 
 def run_preloaded(source: str, directory: Path, script: str) -> str:

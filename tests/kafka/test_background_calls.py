@@ -226,26 +226,6 @@ def poller() -> Iterator[Poller]:
     poller.close()
 
 
-def test_calls_of_a_key_run_one_after_the_other(poller: Poller) -> None:
-    background_calls = BackgroundCalls(poller)
-    may_go_on = threading.Event()
-    found: list[object] = []
-    background_calls.run("a", may_go_on.wait, lambda result, error: found.append(("a", result)))
-    never = [background_calls.run("a", lambda: found.append("cancelled"), lambda result, error: None) for _ in range(3)]
-    for each in never:
-        each.cancel()
-    background_calls.run("a", lambda: 1 // 0, lambda result, error: found.append(type(error)))
-    background_calls.run("b", lambda: "b", lambda result, error: found.append(result))
-    while not found:
-        poller.wait(100)
-    assert found == ["b"]
-    may_go_on.set()
-    while len(found) < 3:
-        poller.wait(100)
-    assert found == ["b", ("a", True), ZeroDivisionError]
-    background_calls.close()
-
-
 def test_no_thread_for_a_call(poller: Poller, monkeypatch: MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -11,10 +11,7 @@ from brokers import consume, consume_values, produce
 from wires import MakeWire, Wire
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import (
-    InvalidTimestampError,
-)
-from shmaccum.record.compression import CompressionType
+from shmaccum.errors import InvalidTimestampError
 from tools.kafka import KafkaCluster
 
 
@@ -44,15 +41,6 @@ def test_stores_what_is_sent(kafka: KafkaCluster, wire: MakeWire, topic: str, ac
     while (found := consume_values(settings(kafka), topic)) != expected:
         assert acks == "0", found
         assert time.monotonic() < deadline, found
-
-
-@pytest.mark.parametrize("compression", list(CompressionType))
-def test_every_compression(kafka: KafkaCluster, here: Wire, topic: str, compression: CompressionType) -> None:
-    kafka.admin.create_topic(topic)
-    values = [b"%d" % number * 20 for number in range(50)]
-    (answer,) = here.store(make_batch(values, to=TopicPartition(topic, 0), compression=compression))
-    assert answer.error is None
-    assert consume_values(settings(kafka), topic) == {0: values}
 
 
 def test_the_brokers_time(kafka: KafkaCluster, here: Wire, topic: str) -> None:

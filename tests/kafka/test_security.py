@@ -55,11 +55,7 @@ def sasl(kafka_cluster: MakeCluster, certificates: Certificates, ports: dict[str
         module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         settings[f"listener.name.{name}.sasl.enabled.mechanisms"] = mechanism
         settings[f"listener.name.{name}.{mechanism.lower()}.sasl.jaas.config"] = module
-    for name, own in (
-        ("secure", certificates.broker),
-        ("tls", certificates.broker),
-        ("expired", certificates.expired),
-    ):
+    for name, own in (("secure", certificates.broker), ("tls", certificates.broker), ("expired", certificates.expired)):
         for store, file in (("keystore", own.pem), ("truststore", certificates.ca)):
             settings[f"listener.name.{name}.ssl.{store}.type"] = "PEM"
             settings[f"listener.name.{name}.ssl.{store}.location"] = file
@@ -249,17 +245,6 @@ def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: LogCapture) -> Non
     assert failure_of(wire, sasl.bootstrap_servers, **given) is errors.SaslAuthenticationError
     assert "raised RuntimeError" in caplog.text
     assert "very-secret" not in caplog.text
-
-
-def test_mechanism_the_broker_does_not_offer(at: At, wire: MakeWire, caplog: LogCapture) -> None:
-    assert failure_of(wire, **login("SCRAM-SHA-256") | at("SECURE")) is errors.UnsupportedSaslMechanismError
-    assert "does not offer sasl.mechanism SCRAM-SHA-256, but SCRAM-SHA-512" in caplog.text
-
-
-def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: LogCapture) -> None:
-    given = {name: value for name, value in at("TLS").items() if name != "ssl_truststore_location"}
-    assert failure_of(wire, **given) is errors.SslAuthenticationError
-    assert "unable to get local issuer certificate" in caplog.text
 
 
 @pytest.mark.parametrize("ours", ["none", "expired"])

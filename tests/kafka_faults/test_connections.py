@@ -80,16 +80,6 @@ def lose_responses(proxy: Proxy, run: Trial) -> None:
     run.await_heard()
 
 
-def test_stalled_past_the_request_timeout(scene: Scene, trial: MakeTrial) -> None:
-    run = trial(scene.cluster)
-    for _ in range(2):
-        run.await_heard()
-        scene.proxy.pause()
-        run.await_retries()
-        scene.proxy.resume()
-    run.all_arrive()
-
-
 def test_throttled(scene: Scene, trial: MakeTrial) -> None:
     """Nothing is sent before the time is over that the broker has asked for.
 

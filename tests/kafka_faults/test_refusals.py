@@ -23,12 +23,7 @@ def test_topic_deleted(kafka: KafkaCluster, trial: MakeTrial) -> None:
 
 
 def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: MakeTrial) -> None:
-    run = trial(
-        kafka,
-        topic_settings={"max.message.bytes": 2500},
-        large=100,
-        large_size=3000,
-    )
+    run = trial(kafka, topic_settings={"max.message.bytes": 2500}, large=100, large_size=3000)
     run.await_heard(300)
     row = run.finish()
     assert row.all_told(), row
@@ -36,10 +31,7 @@ def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: MakeTrial) -> N
 
 
 def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: MakeTrial) -> None:
-    run = trial(
-        kafka,
-        topic_settings={"cleanup.policy": "compact"},
-    )
+    run = trial(kafka, topic_settings={"cleanup.policy": "compact"})
     run.await_heard(300)
     row = run.finish()
     assert row.all_told(), row

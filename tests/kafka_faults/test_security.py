@@ -43,15 +43,6 @@ def scene(kafka_cluster: MakeCluster, certificates: Certificates, tmp_path_facto
     return Scene(cluster, keystore, settings)
 
 
-def test_refused_login(scene: Scene, trial: MakeTrial) -> None:
-    """All records fail by the error's name; ``tests/kafka/test_security.py`` has the other refusals."""
-    run = trial(scene.cluster, settings=scene.settings | {"sasl.password": "wrong"})
-    run.await_heard(5)
-    row = run.finish()
-    assert row.all_told(), row
-    assert row.errors == {"SaslAuthenticationError": row.sent}
-
-
 def test_login_refused_for_a_while(scene: Scene, certificates: Certificates, trial: MakeTrial) -> None:
     """The broker comes back with an expired certificate, then with another password, and in the end as it was.
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from senders import HandRun, read_values
-from splitting import SLOT, T0, StartRun, send_columns
+from splitting import SLOT, T0, StartRun, deliver, send_columns
 
 from shmaccum._core import Slot, Super
-from shmaccum.accumulator.state.record_batch import RecordBatch
 
 HEADER_SIZE = 61
 
@@ -41,7 +40,8 @@ def columns(run: HandRun) -> list[bytes]:
     return values
 
 
-SENT: list[tuple[Callable[[HandRun], list[bytes]], str]] = [
+Send = Callable[[HandRun], list[bytes]]
+SENT: list[tuple[Send, str]] = [
     (a_few, "none"),
     (a_few, "gzip"),  # the sender compresses it
     (more_than_a_slot, "lz4"),
@@ -51,39 +51,29 @@ SENT: list[tuple[Callable[[HandRun], list[bytes]], str]] = [
 ]
 
 
-@pytest.fixture(params=SENT, ids=lambda sent: f"{sent[0].__name__}-{sent[1]}")
-def sent(request: pytest.FixtureRequest, start_run: StartRun) -> tuple[HandRun, list[bytes]]:
-    """A run with queued records, and their values."""
-    send, compression = request.param
-    run = start_run(shmaccum_checksum="append", compression_type=compression)
-    return run, send(run)
-
-
-def first_batch(run: HandRun) -> RecordBatch:
-    batch = run.accumulator.map.queues[T0].first()
-    assert batch is not None
-    return batch
-
-
-@pytest.mark.parametrize("where", ["nothing", "first byte", "last byte", "size", "count", "base timestamp"])
+@pytest.mark.parametrize(("send", "compression"), SENT, ids=lambda what: getattr(what, "__name__", what))
 def test_what_has_changed_fails_alone(
-    sent: tuple[HandRun, list[bytes]], log_dir: Path, caplog: pytest.LogCaptureFixture, where: str
+    send: Send, compression: str, start_run: StartRun, log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, values = sent
-    batch, words = first_batch(run), run.slab.words
-    count = batch.record_count
-    places = batch.places()
-    assert places is not None
-    if where == "first byte":
-        run.slab.buffer[places[0][0] + HEADER_SIZE] ^= 1
-    elif where == "last byte":
-        run.slab.buffer[places[-1][1] - 1] ^= 0x80
-    elif where != "nothing":
-        size = (Slot.COMPRESSED, 8) if batch.compressed else (Slot.COMMIT, 25)
-        word, bit = {"size": size, "count": (Slot.COMMIT, 2), "base timestamp": (Slot.BASE_TIMESTAMP, 3)}[where]
-        words[batch.at + word] ^= 1 << bit
-    with caplog.at_level(logging.ERROR):
-        run.run(4)
-    assert ("have changed since they were appended" in caplog.text) == (where != "nothing")
-    assert words[Super.BATCHES_FAILED] == (where != "nothing")
-    assert read_values(log_dir, "t", 0) == (values if where == "nothing" else values[count:])
+    run = start_run(shmaccum_checksum="append", compression_type=compression)
+    words, stored = run.slab.words, list[bytes]()
+    for failed, where in enumerate(("nothing", "first byte", "last byte", "size", "count", "base timestamp")):
+        values = send(run)
+        batch = run.accumulator.map.queues[T0].first()
+        assert batch is not None
+        places = batch.places()
+        assert places is not None
+        stored += values[batch.record_count :] if failed else values
+        if where == "first byte":
+            run.slab.buffer[places[0][0] + HEADER_SIZE] ^= 1
+        elif where == "last byte":
+            run.slab.buffer[places[-1][1] - 1] ^= 0x80
+        elif failed:
+            size = (Slot.COMPRESSED, 8) if batch.compressed else (Slot.COMMIT, 25)
+            word, bit = {"size": size, "count": (Slot.COMMIT, 2), "base timestamp": (Slot.BASE_TIMESTAMP, 3)}[where]
+            words[batch.at + word] ^= 1 << bit
+        with caplog.at_level(logging.ERROR):
+            deliver(run)
+        assert ("have changed since they were appended" in caplog.text) == (failed > 0)
+        assert words[Super.BATCHES_FAILED] == failed
+        assert read_values(log_dir, "t", 0) == stored, where

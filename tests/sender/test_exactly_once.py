@@ -14,17 +14,7 @@ from types import ModuleType
 from typing import Final, TypeVar
 
 import pytest
-from broker_model import (
-    NODES,
-    SLOT,
-    TIMEOUT_MS,
-    BrokerRun,
-    Clock,
-    ClusterModel,
-    Flight,
-    TransportModel,
-    config_of,
-)
+from broker_model import NODES, SLOT, TIMEOUT_MS, BrokerRun, Clock, ClusterModel, Flight, TransportModel, config_of
 from kafka.record import MemoryRecords
 from killpoints import interrupt_before, lines_here
 from scenes import PARTITIONS, UNKNOWN_OFFSET, Scene
@@ -49,16 +39,7 @@ T = TypeVar("T")
 class RefusingScene(Scene):
     """Brokers that refuse batches, deny that they stored them, and come back knowing less."""
 
-    lines = (
-        batch_drainer,
-        completer,
-        expirer,
-        partition_queue,
-        response_handler,
-        sealer,
-        sender,
-        sequence_doubt,
-    )
+    lines = (batch_drainer, completer, expirer, partition_queue, response_handler, sealer, sender, sequence_doubt)
     errors = (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
 
     def value(self, number: int) -> bytes:

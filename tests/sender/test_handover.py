@@ -110,20 +110,6 @@ def test_a_supervised_one_keeps_the_role_and_the_other_waits_for_its_end(setting
         leave(third)
 
 
-def test_a_signal_ends_the_wait(settings: Settings, start: Start) -> None:
-    given = forever(settings())
-    first = start(be_supervised, given).ready("serving")
-    with Producer(given) as producer:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            second = start(be_supervised, given)
-            wait_for_heir(producer._slab)
-            second.signal(number)
-            assert second.result() == "left"
-            assert not producer._slab.words[Super.HEIR_MS]
-            assert sender_pid(producer) == first.pid
-    leave(first)
-
-
 def test_waiting_sender_that_dies_or_stops_keeps_no_other_from_the_role(settings: Settings, start: Start) -> None:
     given = forever(settings(linger_ms=60_000, delivery_timeout_ms=100_000))
     first = start(be_supervised, given).ready("serving")

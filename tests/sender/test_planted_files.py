@@ -1,8 +1,9 @@
-"""Files that another user planted where the sender works: they neither redirect nor block it."""
+"""Files that another user planted: they neither redirect nor block the sender, nor who opens any other file."""
 
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaStorageError, SenderError
 from shmaccum.sender.log.directory import has_writer
+from shmaccum.shm.files import open_regular
 
 KEYS = "ssh-ed25519 AAAA\n"
 SEGMENT = "00000000000000000000.log"
@@ -41,11 +43,8 @@ def plant(kind: str, path: Path, precious: Path) -> str:
     return "it belongs to user id 65534"
 
 
-KINDS = [
-    "link",
-    "fifo",
-    pytest.param("theirs", marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")),
-]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+KINDS = ["link", "fifo", pytest.param("theirs", marks=as_root)]
 
 
 def test_planted_files_in_place_of_segments(settings: Settings, log_dir: Path, precious: Path) -> None:
@@ -110,3 +109,60 @@ def test_a_directory_that_is_there_keeps_its_permissions_but_for_the_lock(settin
     with Producer(settings()):
         assert mode_of(log_dir) == 0o750
         assert mode_of(log_dir / ".lock") == 0o600
+
+
+# --- the rule of opening ------------------------------------------------------------------------------
+
+FLAGS = [os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_APPEND]
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_link_is_refused_and_what_it_leads_to_is_untouched(flags: int, tmp_path: Path, precious: Path) -> None:
+    (tmp_path / "link").symlink_to(precious)
+    with pytest.raises(PermissionError, match=r"it is a symbolic link, and shmaccum follows none here: '.*/link'"):
+        open_regular(tmp_path / "link", flags)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    with pytest.raises(PermissionError, match="symbolic link"):
+        open_regular(tmp_path / "dangling", flags)
+    assert precious.read_text() == KEYS
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_special_file_is_refused_without_blocking(
+    flags: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        monkeypatch.chdir(tmp_path)  # an address has 108 bytes at most
+        listener.bind("socket")
+        for name in ("fifo", "socket"):
+            with pytest.raises(PermissionError, match=f"it is no regular file.*{name}'"):
+                open_regular(tmp_path / name, flags)
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path, flags & ~os.O_CREAT)
+
+
+@as_root
+@pytest.mark.parametrize("flags", FLAGS)
+def test_another_users_file_is_refused(flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    path.write_text("theirs")
+    os.chown(path, 65534, 65534)
+    with pytest.raises(PermissionError, match=r"belongs to user id 65534, and this process to user id 0: '.*theirs'"):
+        open_regular(path, flags)
+    assert path.read_text() == "theirs"
+    os.close(open_regular(path, os.O_RDONLY, any_owner=True))
+
+
+def test_a_regular_file_is_made_emptied_and_opened(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    before = len(os.listdir("/proc/self/fd"))
+    for mode in (0o640, 0o600):  # what is there keeps its permissions
+        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        assert not os.get_inheritable(descriptor)
+        os.write(descriptor, b"text")
+        os.close(descriptor)
+    assert path.read_bytes() == b"text"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -17,7 +17,7 @@ U0 = TopicPartition("u", 0)
 
 def test_a_topic_that_cannot_be_made(start_sender: StartRun, log_dir: Path) -> None:
     run = start_sender()
-    in_the_way = log_dir / "t-1"
+    in_the_way = log_dir / "t-0"  # behind t-1, which is made first
     in_the_way.write_bytes(b"")
     run.topic("t")
     entry = run.accumulator.map.topic("t")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from slab_helpers import deaths_at_stores
@@ -18,39 +17,6 @@ NODE = Node(3, "kafka-3.example", 9092)
 
 def found_in(slab: Slab) -> list[BrokerInfo]:
     return brokers(slab.words, slab.geometry)
-
-
-def test_what_is_noted_is_read(slab: Slab) -> None:
-    notes = BrokerJournal(slab).broker(NODE)
-    now_ms = time.monotonic_ns() / 1e6
-    notes.connecting()
-    notes.ready()
-    notes.in_flight(2, now_ms - 500)
-    notes.sent(40)
-    notes.sent(60)
-    notes.answered(300, 12.5, now_ms)
-    notes.throttled(200, now_ms + 60_000)
-    notes.throttled(100, now_ms + 60_000)
-    (found,) = found_in(slab)
-    assert (found.node, found.address, str(found)) == (3, "kafka-3.example:9092", "broker 3")
-    assert found.state is BrokerState.READY
-    assert (found.connections, found.failures, found.in_flight, found.answers) == (1, 0, 2, 1)
-    assert (found.requests, found.bytes_out, found.largest_request, found.bytes_in) == (2, 100, 60, 300)
-    assert found.waiting_ms >= 500
-    assert found.last_latency_us == found.latency.total == 12_500
-    assert found.answered_ms is not None
-    assert found.throttled_ms is not None
-    assert found.throttled_ms > 0
-    assert (found.throttles, found.throttle_ms, found.longest_throttle_ms) == (2, 300, 200)
-    notes.failed(7)
-    (found,) = found_in(slab)
-    assert (found.state, found.failures, found.refused, found.incident) == (BrokerState.FAILED, 1, 0, 7)
-    notes.failed(8, is_refusal=True)
-    notes.closed()
-    (found,) = found_in(slab)
-    assert (found.failures, found.refused, found.closed) == (2, 1, 1)
-    notes.idle()
-    assert found_in(slab)[0].state is BrokerState.IDLE
 
 
 def test_a_new_sender_has_no_connections_and_goes_on_counting(slab: Slab) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from itertools import pairwise
-from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -13,14 +10,11 @@ from core_slabs import empty_segment
 from histograms import bucket_of
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import Start
 
 from shmaccum._core import HISTOGRAM_BUCKETS, Geometry, Histogram, count_sample, count_value
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution, least_of
-from shmaccum.shm.layout import OfProcess, OfSender
-from shmaccum.shm.lifecycle import attach
-from shmaccum.shm.slab import Slab
+from shmaccum.shm.layout import OfSender
 
 GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
 SEGMENT = empty_segment(GEOMETRY)
@@ -100,25 +94,3 @@ def test_a_damaged_word_fails_no_call(word: int) -> None:
     count_value(SEGMENT, AT, 7)
     count_sample(SEGMENT, AT, np.array([7, 8]), 0)
     assert distribution.read(WORDS, AT).count >= 0
-
-
-def _count_until_killed(link: Connection, name: str, values: list[int]) -> None:
-    slab = attach(name, GEOMETRY)
-    at = slab.geometry.process_histogram(slab.me, OfProcess.RECORD_SIZE)
-    for value in values:
-        count_value(slab.core, at, value)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.fixture
-def geometry() -> Geometry:
-    return GEOMETRY
-
-
-def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> None:
-    """More processes than the table has entries, one after the other: each takes the entry of a dead one."""
-    values = [[number * 1000 + each for each in range(100)] for number in range(5)]
-    for each in values:
-        assert start(_count_until_killed, slab.name, each).join() == -signal.SIGKILL
-    places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
-    assert distribution.read_all(slab.words, places) == counted([value for each in values for value in each])

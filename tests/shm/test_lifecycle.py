@@ -1,4 +1,4 @@
-"""Attach and detach: which process creates or removes a slab, and what is refused."""
+"""Attach, detach and destroy: which process creates or removes a slab, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,26 +14,19 @@ from pathlib import Path
 import pytest
 from faults import InterruptAt, before
 from processes import Start, finish, in_threads
-from slab_helpers import leave_records, stay, whats_there
+from slab_helpers import leave_records, overwrite, stay, whats_there
 
 from shmaccum._core import Geometry, Slot, Super
-from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabNotFoundError, SlabPermissionError
+from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabInUseError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import attach, destroy, detach
 from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held
 
 # --- attach ---------------------------------------------------------------------------------------
-
-
-def test_a_new_slab_is_empty(slab: Slab) -> None:
-    assert slab.undelivered() == (0, 0)
-    assert slab.words[Super.FREE_SLOTS] == slab.geometry.slot_count
-    bitmap = slab.buffer[slab.geometry.bitmap : slab.geometry.bitmap + slab.geometry.bitmap_size]
-    assert int.from_bytes(bitmap, "little") == (1 << slab.geometry.slot_count) - 1
-    assert [lock.owner() for lock in slab.locks] == [-1] * len(slab.locks)
 
 
 def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
@@ -290,3 +283,38 @@ def test_too_few_descriptors_are_an_error_that_leaves_nothing(slab_name: str, st
     assert {each.partition(":")[0] for each in errors} == {"SlabMemoryError"}
     assert [each for each in errors if "ulimit" not in each] == []
     assert len(set(open_after)) == 1
+
+
+# --- destroy; `tests/cli/test_destroy.py` has those of this version -------------------------------------
+
+
+def test_a_slab_of_another_version_in_use_is_not_destroyed(slab_name: str, geometry: Geometry, start: Start) -> None:
+    """By force neither."""
+    child = start(stay, slab_name, geometry).ready()
+    overwrite(slab_name, Super.ABI, 99)
+    with pytest.raises(SlabInUseError, match=f"in use by process {child.pid}"):
+        destroy(slab_name, force=True)
+    child.kill()
+    assert destroy(slab_name, force=True) == 0
+    assert whats_there(slab_name) == []
+    with pytest.raises(SlabNotFoundError, match=slab_name):
+        destroy(slab_name)
+
+
+def test_a_slab_of_another_version_is_destroyed_by_force_only(slab_name: str, geometry: Geometry, start: Start) -> None:
+    """Its records cannot be counted: after an upgrade, the old version must still be able to deliver them."""
+    start(leave_records, slab_name, geometry).result()
+    overwrite(slab_name, Super.ABI, 99)
+    with pytest.raises(
+        SlabInUseError, match=r"can hold undelivered records, .* ABI version 99, .* use --force to lose"
+    ):
+        destroy(slab_name)
+    assert whats_there(slab_name)
+    assert destroy(slab_name, force=True) == 0
+    assert whats_there(slab_name) == []
+
+
+def test_the_remains_of_an_unfinished_creator_are_destroyed(slab_name: str, geometry: Geometry) -> None:
+    Segment.create(slab_name, geometry, 0).close()
+    assert destroy(slab_name) == 0
+    assert whats_there(slab_name) == []

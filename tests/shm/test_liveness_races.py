@@ -6,38 +6,15 @@ In each test, other processes act while this one asks the kernel whether one of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
 from processes import Child, Start
-from slab_helpers import NUMBER, takeovers
+from slab_helpers import NUMBER, holding, takeovers
 
 from shmaccum._core import LOCK_BUSY, Lock, Process, SlabLock
-from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
-from tools.support.locks import held
 
 Act = Callable[[], object]
-
-
-def hold(link: Connection, name: str) -> None:
-    """Attach; hold a lock after one message, and leave after the next."""
-    slab = attach(name)
-    link.send(slab.me)
-    link.recv()
-    with held(slab.locks[NUMBER]):
-        link.send("holding")
-        link.recv()
-    detach(slab)
-
-
-def holding(start: Start, slab: Slab) -> tuple[Child, int]:
-    """Return a process that holds the lock, and its entry."""
-    child = start(hold, slab.name)
-    entry = child.hear()
-    child.tell()
-    assert child.hear() == "holding"
-    return child, entry
 
 
 def leave(child: Child) -> None:

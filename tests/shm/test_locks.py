@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import InterruptAt
-from processes import PATIENCE_S, Child, Start, finish, in_threads
-from slab_helpers import NUMBER, scratch, take, takeovers
+from processes import PATIENCE_S, Start, finish, in_threads
+from slab_helpers import NUMBER, holding, scratch, take, takeovers
 
-from shmaccum._core import Lock, Super
+from shmaccum._core import TICKET_SHIFT, Lock, Super
 from shmaccum.errors import IllegalStateError, LockTimeoutError
+from shmaccum.shm import native
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held
@@ -61,22 +62,8 @@ def test_threads_and_processes_exclude_each_other(slab: Slab, start: Start) -> N
 # --- patience -------------------------------------------------------------------------------------
 
 
-def hold(link: Connection, name: str, number: int) -> None:
-    slab = attach(name)
-    with held(slab.locks[number]):
-        link.send("holding")
-        link.recv()
-    link.send("left")
-    detach(slab)
-
-
-def holding(start: Start, slab: Slab) -> Child:
-    """Start a child that holds the lock until it is told."""
-    return start(hold, slab.name, NUMBER).ready("holding")
-
-
 def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
-    child = holding(start, slab)
+    child, _ = holding(start, slab)
     with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it"):
         take(slab, 0.3)
     for lock in slab.locks:
@@ -84,7 +71,6 @@ def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
             take(slab, 0.5, lock.number)
     child.tell()
     take(slab)
-    assert child.hear() == "left"
     child.result()
     assert takeovers(slab) == 0
 
@@ -129,21 +115,19 @@ def test_who_has_left_the_slab_gets_no_lock(slab_name: str, slab: Slab) -> None:
 
 
 def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(slab: Slab, start: Start) -> None:
-    child = holding(start, slab)
+    child, _ = holding(start, slab)
     for moment in range(90):
         with InterruptAt(moment) as interrupt:
             take(slab, PATIENCE_S)
         assert interrupt.came
-    child.tell()
-    child.hear()
+    child.finish()
     take(slab, PATIENCE_S)
     assert not any(owners(slab))
-    child.result()
 
 
 def test_a_signals_handler_uses_locks_while_its_thread_waits_for_one(slab: Slab, start: Start) -> None:
     """And the wait goes on behind it."""
-    child = holding(start, slab)
+    child, _ = holding(start, slab)
     handled: list[int] = []
 
     def use_another_and_have_this_one_freed(number: int, frame: object) -> None:
@@ -158,7 +142,6 @@ def test_a_signals_handler_uses_locks_while_its_thread_waits_for_one(slab: Slab,
     assert handled == [signal.SIGUSR1]
     signal.signal(signal.SIGUSR1, usual)
     timer.join()
-    assert child.hear() == "left"
     assert child.join() == 0
 
 
@@ -175,3 +158,41 @@ def test_the_next_section_rebuilds_what_was_left_unfinished_and_nothing_else(sla
         for _ in range(2):
             take(slab, number=lock.number)
             assert slab.words[Super.REBUILDS] == rebuilds + 1
+
+
+# --- rests ----------------------------------------------------------------------------------------
+
+
+def test_a_rest_is_longer_the_less_there_was_to_do_since_the_last(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a process with a timeout does not rest, and none does while the sender has the lock."""
+    words, owner_at, other = slab.words, slab.geometry.lock(NUMBER) + Lock.OWNER, 6
+    lengths: list[float] = []
+    now_s = 0.0
+
+    def sleep(seconds: float) -> None:
+        lengths.append(seconds)
+        words[owner_at] = 0  # the other process has left
+
+    def nap(ran_s: float, timeout_s: float | None = None) -> float:
+        """Take the lock from another process, having run for a time; return for how long this one slept at last."""
+        nonlocal now_s
+        now_s += ran_s
+        words[owner_at] = other + 1 | 1 << TICKET_SHIFT
+        take(slab, timeout_s)
+        return lengths[-1]
+
+    monkeypatch.setattr(native, "sleep", sleep)
+    monkeypatch.setattr(time, "process_time", lambda: now_s)
+    naps = [nap(0.0005) for _ in range(8)]
+    assert naps == sorted(naps)
+    assert naps[0] < naps[1]
+    assert naps[-2] == naps[-1] < 0.02, "there is a longest"
+    again = nap(0.004)
+    assert again < naps[-1]
+    assert nap(0.000001) == again, "to have come at the wrong moment tells nothing"
+    assert nap(10.0) < naps[0], "it was long ago that there was a crowd"
+    rest = [nap(0.0005) for _ in range(8)][-1]
+    assert nap(0, 5.0) < rest / 10
+    words[Super.SENDER_ENTRY] = other + 1
+    assert nap(0.0005) < rest / 10
+    words[Super.SENDER_ENTRY] = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from processes import ChildFailedError, Start, finish
 
 from shmaccum._core import Geometry, Process
-from shmaccum.procfs import pid_namespace, start_time
+from shmaccum.procfs import start_time
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import PROCESS
@@ -32,17 +31,6 @@ def entry_words(slab: Slab, entry: int) -> memoryview:
 
 
 # --- entries --------------------------------------------------------------------------------------
-
-
-def test_an_entry_describes_its_process(slab: Slab) -> None:
-    info = slab.processes.info(slab.me)
-    assert info.pid == os.getpid()
-    assert info.alive
-    assert info.roles == Role(0)
-    assert abs(info.attached_ms - time.time() * 1000) < 60_000
-    words = entry_words(slab, slab.me)
-    assert words[Process.START_TIME] == start_time(os.getpid()) > 0
-    assert words[Process.PID_NAMESPACE] == pid_namespace() > 0
 
 
 def test_every_living_process_has_an_entry_of_its_own(slab: Slab, start: Start) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 
 import pytest
-from processes import Start
 
 from shmaccum._core import SETTINGS_SIZE, WORD, Geometry, Super
-from shmaccum.errors import ConfigError, SlabAbiError
+from shmaccum.errors import ConfigError
 from shmaccum.shm import shared_settings
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.shared_settings import SlabSettings, UserSettings
@@ -55,24 +53,6 @@ def test_the_newest_user_sets_the_shared_settings(attached: Attach, caplog: pyte
     assert read(slab).generation == 2
     attached(UserSettings(MINE.fixed, {"pace": 9}, "1.0"))
     assert read(slab).shared == {"pace": 9, "name": "one", "new": None}, "what the other version has stays"
-
-
-def come(link: Connection, name: str, geometry: Geometry, mine: UserSettings) -> None:
-    slab = attach(name, geometry, 0, mine)
-    link.send("there")
-    link.recv()
-    detach(slab)
-
-
-def test_differences_are_named_with_both_values(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(come, slab_name, geometry, MINE).ready()
-    other = UserSettings({"size": None, "where": ["a:1"], "unknown": 1}, {}, "1.0")
-    with pytest.raises(SlabAbiError) as refused:
-        attach(slab_name, geometry, 0, other)
-    assert "other settings: size is 8 there and null here; where is 'a:1,b:2' there and 'a:1' here." in str(
-        refused.value
-    )
-    child.finish()
 
 
 def test_death_during_a_change_keeps_the_old_settings(attached: Attach) -> None:

@@ -12,8 +12,8 @@ from faults import is_stopped, stop
 from processes import Start, wait_until
 from runs import in_threads
 
-from shmaccum._core import LOCK_STRIPES, STRIPES, Geometry, Partition, Slot, Super
-from shmaccum.errors import IllegalStateError, SenderExistsError
+from shmaccum._core import Super
+from shmaccum.errors import SenderExistsError
 from shmaccum.shm.layout import Role, SlotState
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
@@ -50,28 +50,10 @@ def test_there_is_one_sender_until_it_resigns_or_dies(slab: Slab, start: Start, 
     assert not slab.has_sender()
     doorbell = slab.become_sender()
     assert slab.words[Super.SENDER_STARTS] == 2
-    slab.resign_as_sender(doorbell)
-
-
-def test_a_sender_reports_its_own_role(slab: Slab) -> None:
-    doorbell = slab.become_sender()
     assert slab.has_sender()
-    assert slab.processes.info(slab.me).roles == Role.SENDER
-    assert slab.words[Super.SENDER_ENTRY] == slab.me + 1
     with pytest.raises(SenderExistsError, match="this process itself"):
         slab.become_sender()
     slab.resign_as_sender(doorbell)
-    assert not slab.has_sender()
-    assert slab.processes.info(slab.me).roles == Role(0)
-
-
-def test_one_of_many_candidates_becomes_the_sender(slab: Slab, start: Start) -> None:
-    children = [start(send, slab.name) for _ in range(5)]
-    answers = [child.hear() for child in children]
-    assert answers.count("sender") == 1
-    winner = children[answers.index("sender")]
-    assert all(f"process {winner.pid}" in answer for answer in answers if answer != "sender")
-    winner.finish()
 
 
 def role_of(link: Connection, slab: Slab) -> tuple[bool, Role]:
@@ -131,25 +113,6 @@ def test_reaping_the_dead_does_not_wait_for_a_stopped_process(slab: Slab, start:
     assert stopped.hear() == "over"
     slab.reap_dead()
     assert not set(entries) & set(slab.processes.in_use())
-
-
-# --- regions --------------------------------------------------------------------------------------
-
-
-def test_regions_are_views_of_the_same_memory(slab_name: str, geometry: Geometry) -> None:
-    slab = attach(slab_name, geometry)
-    slab.headers[3, Slot.POSITION] = 7
-    slab.words[Super.PARTITION_COUNT] = 2
-    slab.partitions[1, 4] = 9
-    assert slab.words[geometry.header(3) + Slot.POSITION] == 7
-    assert slab.words[geometry.partition(1) + 4] == 9
-    assert slab.headers.shape == (geometry.slot_count, geometry.slot_words)
-    assert slab.partitions.shape == (2, Partition.length)
-    slab.words[Super.PARTITION_COUNT] = 0
-    assert [slab.stripe(entry).number for entry in range(40)] == [LOCK_STRIPES + entry % STRIPES for entry in range(40)]
-    detach(slab)
-    with pytest.raises(IllegalStateError, match="detached"):
-        assert slab.headers is None
 
 
 # --- companions and forks -------------------------------------------------------------------------

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
-from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab, deaths
+from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
 from oracle import violations
 
 from shmaccum import _core
@@ -18,7 +17,6 @@ from shmaccum.shm.layout import SlotState
 NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR
 PARTITION = 3
 SLOT_SIZE = 256
-Appends = TypeVar("Appends")
 STARTS = {"empty": [], "two": [b"f" * 150, b"g" * 100]}
 """Values that another process has appended before a death; the second batch is open, and has 87 bytes left."""
 HEADER_SIZES = 0, 0, v2.HEADER_SIZE
@@ -28,15 +26,7 @@ HEADER_SIZES = 0, 0, v2.HEADER_SIZE
 class Producer:
     """Appends to a partition, as an accumulator does.
 
-    Args:
-        slab: of the test.
-        core: the module to use.
-        entry: of its process.
-        magic: of its records.
-        compression: of its batches.
-        linger_ms: likewise.
-        batch_size: bytes from which on they are full.
-        max_bytes: to which they grow while they are young; 0: they do not.
+    Batches are full from ``batch_size`` bytes on, and grow to ``max_bytes`` while they are young; 0: they do not grow.
     """
 
     def __init__(
@@ -45,7 +35,6 @@ class Producer:
         core: Any = _core,
         entry: int = LIVING,
         magic: int = 2,
-        compression: int = 0,
         linger_ms: int = 5,
         retries: int = 7,
         batch_size: int = SLOT_SIZE,
@@ -59,7 +48,7 @@ class Producer:
             Damaged,
             magic,
             linger_ms,
-            compression,
+            0,
             1_000_000 if max_bytes else 900,
             retries,
             batch_size,
@@ -207,40 +196,3 @@ def recovered(slab: Slab, whole: list[tuple[bytes, int]], least: int) -> list[tu
 def records_at(*values: bytes) -> list[tuple[bytes, int]]:
     """Return values with the timestamps 10, 20 and so on."""
     return [(value, 10 * number) for number, value in enumerate(values, 1)]
-
-
-def check_deaths_of_appends(
-    core: Any,
-    start: str,
-    make: Callable[[Slab, int], Appends],
-    append: Callable[[Appends, list[tuple[bytes, int]]], object],
-    check: Callable[[Slab, list[tuple[bytes, int]], int], None] | None = None,
-) -> None:
-    """Let a process die at any step of three appends: each record is there whole, or there is none.
-
-    The first record begins a batch or has room, as the second, the third has none. Another process then goes on.
-
-    Args:
-        core: with steps.
-        start: a key of `STARTS`.
-        make: returns what appends for a process entry.
-        append: appends records by it.
-        check: looks at the slab, its records, and how many were there before.
-    """
-    whole = records_at(*STARTS[start], b"x" * 30, b"y" * 120, b"z" * 100)
-    most = before = len(STARTS[start])
-
-    def begin() -> SimpleNamespace:
-        slab = Slab(6, core, SLOT_SIZE)
-        survivor = make(slab, LIVING)
-        append(survivor, whole[:before])
-        return SimpleNamespace(slab=slab, survivor=survivor, victim=make(slab, DYING))
-
-    for scene, _ in deaths(begin, lambda scene: append(scene.victim, whole[before:])):
-        found = recovered(scene.slab, whole, most)
-        most = len(found)
-        if check is not None:
-            check(scene.slab, found, before)
-        append(scene.survivor, [(b"after", 5)])
-        assert records_of(scene.slab) == [*found, (b"after", 5)]
-    assert most == len(whole)

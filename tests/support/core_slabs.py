@@ -52,13 +52,7 @@ def owner(entry: int, incarnation: int = 1) -> int:
 class Slab:
     """A pool of free slots, which processes of the test use in turn, by entry.
 
-    Args:
-        slot_count: how many.
-        core: the module to use.
-        slot_size: bytes of each.
-        keeps_checksums: whether headers have checksums; those are then among the stores of each append.
-        max_topics: entries of its table.
-        max_partitions: likewise.
+    With ``keeps_checksums``, the checksums in the headers are among the stores of each append.
     """
 
     def __init__(
@@ -135,17 +129,10 @@ class Slab:
         assert self.look(ticket, now_s) == []
         return ticket
 
-    def look(
-        self,
-        ticket: MemoryTicket,
-        now_s: float = 0.0,
-        dead: tuple[int, ...] = (),
-        was_woken: bool | None = None,
-        most: int = 1,
-    ) -> list[Buffer]:
-        """Look at the queue; return what was allocated. `woken` is the process to wake."""
+    def look(self, ticket: MemoryTicket, now_s: float = 0.0) -> list[Buffer]:
+        """Look at the queue; return what was allocated."""
         taken: list[Buffer] = []
-        status, self.woken = self.pool.look(ticket, taken, most, was_woken, dead, now_s, ABSENT_S)
+        status, _ = self.pool.look(ticket, taken, 1, None, (), now_s, ABSENT_S)
         assert status == LOCK_TAKEN
         return taken
 

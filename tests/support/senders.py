@@ -87,7 +87,6 @@ class Hand:
         refuse: what happens to batches of a partition instead of being stored.
         largest: most bytes of a batch; a larger one is refused as too large.
         is_invalid: says of a record's value whether the record is invalid; its batch is refused, naming such records.
-        strict: whether sequence numbers without those before them are refused, as a broker does and the log does not.
         no_leader: partitions whose leader is unknown.
         sent: all batches that came, as (partition, first sequence number).
     """
@@ -101,7 +100,6 @@ class Hand:
         self.refuse: dict[TopicPartition, type[KafkaError]] = {}
         self.largest = sys.maxsize
         self.is_invalid: Callable[[bytes | None], bool] = lambda value: False
-        self.strict = False
         self.no_leader: frozenset[TopicPartition] = frozenset()
         self.sent: list[tuple[TopicPartition, int]] = []
         self.updates: list[set[str]] = []
@@ -150,7 +148,7 @@ class Hand:
         if invalid:
             named = {number: f"record {number} is no good" for number in invalid}
             return ProduceResponse(batch, error=InvalidRecordError, message="no good", invalid_records=named)
-        if self.strict and batch.producer_id >= 0 and not self._follows(batch):
+        if batch.producer_id >= 0 and not self._follows(batch):
             return ProduceResponse(batch, error=OutOfOrderSequenceError, message="out of order")
         return None
 

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+from processes import Child, Start
 
 from shmaccum._core import COMMIT_SIZE_SHIFT, STATE_MASK, WORD, Geometry, Lock, Partition, Slot, Super, Topic
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
@@ -20,6 +21,7 @@ from shmaccum.shm.layout import SlotState, TopicState
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 NUMBER = 5
 """The tested lock; any would do."""
@@ -171,3 +173,17 @@ def run_where_shm_has(size: str, script: str) -> str:
     run = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=60)
     assert run.stderr == ""
     return run.stdout
+
+
+def holding(start: Start, slab: Slab) -> tuple[Child, int]:
+    """Start a child that holds the tested lock until it is told; return it, and its entry."""
+    child = start(_hold, slab.name)
+    return child, child.hear()
+
+
+def _hold(link: Connection, name: str) -> None:
+    slab = attach(name)
+    with held(slab.locks[NUMBER]):
+        link.send(slab.me)
+        link.recv()
+    detach(slab)

@@ -135,12 +135,6 @@ def test_systemd_removes_slabs(
     assert findings("RemoveIPC")[0].level == Level.OK
 
 
-def test_the_clock() -> None:
-    (clock,) = findings("clock")
-    assert clock.level in (Level.OK, Level.WARNING)
-    assert bool(clock.advice) == (clock.level == Level.WARNING)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
 def test_another_user_has_the_slabs_name() -> None:
     path = Path(names.segment_path(NAME))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from fixture_types import Capture
-from producers import wait_until, wait_until_gone
+from producers import wait_until
 from rich.console import Console
 from slab_settings import Settings
 
@@ -244,17 +244,6 @@ def test_the_chosen_slab_stays_when_another_goes(monkeypatch: pytest.MonkeyPatch
         of(*names)
         watch._look()
         assert (watch._names[watch._chosen] if watch._names else None) == chosen
-
-
-def test_slabs_that_are_gone_are_forgotten(settings: Settings, slab_name: str) -> None:
-    """A view that is open for days sees many."""
-    watch = top._Watch(slab_name, 1.0, Choices(), 0, [], Console())
-    with Producer(settings):
-        watch._look()
-        assert list(watch._histories._by_name) == [slab_name]
-    wait_until_gone(slab_name)
-    watch._look()
-    assert not watch._histories._by_name
 
 
 def test_a_signal_gives_the_terminal_back(slab_name: str) -> None:

@@ -140,17 +140,6 @@ def test_answer_in_several_reads(fake: FakeBroker, here: Wire) -> None:
     assert here.take(1)[0].error is None
 
 
-def test_throttled(fake: FakeBroker, here: Wire) -> None:
-    """A broker that is overburdened says for how long to leave it alone (KIP-219)."""
-    fake.answers[PRODUCE] = lambda request: produced((0, 0), throttle_ms=60_000)
-    node = here.connect(T0)
-    here.ask(ONE)
-    assert not here.transport.ready(node, now_ms())
-    delay_ms = here.transport.connection_delay_ms(node, now_ms())
-    assert 0 < delay_ms <= 60_001
-    assert here.transport.ready(node, now_ms() + 60_001)
-
-
 def test_every_code_of_the_protocol_has_the_name_and_retriability_of_kafka_python() -> None:
     """Where both have the error, both say the same of it; kafka-python took it from Kafka's ``Errors``."""
     from kafka import errors

@@ -176,10 +176,7 @@ def test_rebootstrap_required(fake: FakeBroker, asked: Asked, wire: MakeWire) ->
 
 @pytest.mark.parametrize(
     ("error", "settings", "least_ms"),
-    [
-        (REBOOTSTRAP_REQUIRED, {"retry_backoff_max_ms": 80}, [20, 40, 80, 80]),
-        (0, {"metadata_max_age_ms": 0}, [20] * 4),
-    ],
+    [(REBOOTSTRAP_REQUIRED, {"retry_backoff_max_ms": 80}, [20, 40, 80, 80]), (0, {"metadata_max_age_ms": 0}, [20] * 4)],
 )
 def test_rebootstraps_and_refreshes_back_off(
     fake: FakeBroker, asked: Asked, wire: MakeWire, error: int, settings: dict[str, int], least_ms: list[int]

@@ -36,7 +36,7 @@ def by_library(version: int, correlation_id: int, client_id: str, batches: list[
     return bytes(request.encode(framed=True, header=True))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     version=st.integers(OLDEST_PRODUCE, NEWEST_PRODUCE),
     batches=st.lists(

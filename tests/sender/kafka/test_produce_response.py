@@ -50,7 +50,7 @@ PLAIN = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     version=st.integers(9, 12),
     results=st.dictionaries(PARTITIONS, PLAIN, min_size=1, max_size=50),

@@ -14,14 +14,6 @@ from shmaccum.errors import KafkaStorageError, SlabInUseError
 from shmaccum.sender.log.directory import DirectoryLock, LogDirectory, has_writer, list_partitions
 
 
-def test_open_names_the_obstacle(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(KafkaStorageError, match=rf"log.dir {tmp_path}/file cannot be used: File exists; set log.dir"):
-        LogDirectory(tmp_path / "file").open()
-    with pytest.raises(KafkaStorageError, match=rf"{tmp_path}/file/log cannot be used: Not a directory"):
-        LogDirectory(tmp_path / "file" / "log").open()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_open_refuses_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
@@ -41,18 +33,6 @@ def test_a_topic_has_the_partitions_that_follow_each_other_from_0(tmp_path: Path
     assert directory.count_partitions("t") == 2
     (tmp_path / "t-2").touch()
     assert directory.count_partitions("t") == 2
-
-
-def test_create_topic_completes_an_attempt_that_ended_half_way(tmp_path: Path) -> None:
-    directory = LogDirectory(tmp_path)
-    (tmp_path / "t-1").touch()
-    with pytest.raises(KafkaStorageError, match=rf"topic 't' cannot be created in log.dir {tmp_path}: File exists"):
-        directory.create_topic("t", 3)
-    assert (tmp_path / "t-2").is_dir()
-    assert directory.count_partitions("t") == 0
-    (tmp_path / "t-1").unlink()
-    directory.create_topic("t", 3)
-    assert directory.count_partitions("t") == 3
 
 
 def test_the_longest_topic_fits_a_directory_name(tmp_path: Path) -> None:
@@ -82,6 +62,8 @@ sys.stdin.read()
 
 
 def test_second_sender_gets_the_holders_pid(tmp_path: Path) -> None:
+    assert not has_writer(tmp_path)
+    assert list(tmp_path.iterdir()) == [], "to ask leaves nothing behind"
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -93,14 +75,7 @@ def test_second_sender_gets_the_holders_pid(tmp_path: Path) -> None:
         holder.kill()
     assert not has_writer(tmp_path)
     lock = DirectoryLock(tmp_path)
-    lock.close()
-    lock.close()
-
-
-def test_asking_for_a_writer_leaves_nothing_behind(tmp_path: Path) -> None:
-    assert not has_writer(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    lock = DirectoryLock(tmp_path)
     assert has_writer(tmp_path)
+    lock.close()
     lock.close()
     assert not has_writer(tmp_path)

@@ -168,6 +168,7 @@ def test_the_others_go_on_where_one_partition_fails(tmp_path: Path, open_sender:
     assert f"{tmp_path}/log/t-1/00000000000000000000.log: " in full.message
     assert "File too large" in full.message
     assert (too_large.error, too_large.batch) == (RecordBatchTooLargeError, batches[2])
+    assert read_log(tmp_path / "log" / "t-1") == [], "what was written of it is cut off at once"
     assert sender.offsets(*batches[:2]) == [0, 0]
     assert [len(read_log(tmp_path / "log" / f"t-{i}")) for i in range(3)] == [1, 1, 0]
 

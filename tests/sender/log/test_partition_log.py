@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from batches import make_batch
-from logfiles import disk_full_beyond, open_files, put_device, read_log
+from logfiles import open_files, put_device, read_log
 
 from shmaccum.errors import KafkaStorageError, UnsupportedForMessageFormatError
 from shmaccum.record.format import record_format
@@ -104,13 +104,6 @@ def test_a_batch_that_differs_in_its_identity_is_written(open_log: OpenLog, chan
     assert log.append(make_batch([b"a"], **(identity | changed))) == 1
 
 
-def test_without_idempotence_nothing_is_a_duplicate(open_log: OpenLog) -> None:
-    log = open_log()
-    batch = make_batch([b"a"])
-    assert [log.append(batch), log.append(batch)] == [0, 1]
-    assert open_log().append(batch) == 2
-
-
 # --- syncing -------------------------------------------------------------------------------------
 
 
@@ -156,22 +149,6 @@ def test_a_duplicate_is_not_acknowledged_before_it_is_on_disk(
 
 
 # --- errors --------------------------------------------------------------------------------------
-
-
-def test_partial_write_is_truncated_and_a_later_one_succeeds(tmp_path: Path, open_log: OpenLog) -> None:
-    log = open_log()
-    log.append(make_batch([b"a"], producer_id=9, sequence=0))
-    (size,) = sizes(tmp_path).values()
-    batch = make_batch([b"b" * 1000], producer_id=9, sequence=1)
-    path = segment_path(tmp_path, 0)
-    with disk_full_beyond(size + 500):
-        for _ in range(2):
-            with pytest.raises(KafkaStorageError, match=rf"{path}: cannot write a batch of \d+ bytes: File too large"):
-                log.append(batch)
-            assert path.stat().st_size == size
-    assert log.append(batch) == 1
-    assert open_log().append(batch) == 1
-    assert read_log(tmp_path) == [(0, b"a"), (1, b"b" * 1000)]
 
 
 def test_failed_truncation_leads_to_recovery_before_the_next_write(

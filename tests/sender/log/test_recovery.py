@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from logfiles import read_log
 from shmaccum._core import ProduceBatch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
-from shmaccum.sender.log.segments import PRODUCERS_KEPT, LogEnd, RecentBatches, StoredBatch, recover, segment_path
+from shmaccum.sender.log.segments import (
+    PRODUCERS_KEPT,
+    LogEnd,
+    RecentBatches,
+    SegmentReader,
+    StoredBatch,
+    list_segments,
+    recover,
+    segment_path,
+)
 
 PRODUCER = 4711
 
@@ -39,12 +49,6 @@ def found(end: LogEnd, sequences: range) -> list[int | None]:
 def numbered(offsets: range, first: int = 0) -> list[bytes]:
     """One-record batches of a producer, whose sequence numbers are ``first`` less than the offsets."""
     return [at(i, make_batch([b"%d" % i], producer_id=PRODUCER, sequence=i - first)) for i in offsets]
-
-
-def test_a_partition_without_segments_gets_its_first(tmp_path: Path) -> None:
-    (tmp_path / "leader-epoch-checkpoint").touch()
-    assert where(recover(tmp_path, idempotent=True)) == (0, 0, 0)
-    assert segment_path(tmp_path, 0).read_bytes() == b""
 
 
 def test_an_empty_last_segment_is_where_its_name_says(tmp_path: Path) -> None:
@@ -147,14 +151,6 @@ def test_batches_before_the_last_segment_are_known_where_it_has_fewer_than_five(
     assert found(recover(tmp_path, idempotent=True), range(5, 10)) == [5, 6, 7, 8, 9]
 
 
-def test_batches_of_a_producer_that_others_followed_are_known(tmp_path: Path) -> None:
-    write_segment(tmp_path, 0, *numbered(range(2)))
-    write_segment(tmp_path, 2, at(2, make_batch([b"x"], producer_id=8, sequence=0)))
-    end = recover(tmp_path, idempotent=True)
-    assert found(end, range(2)) == [0, 1]
-    assert end.producers.find(8, 0, 0, 1) == 2
-
-
 @pytest.mark.parametrize(("idempotent", "in_last"), [(False, 1), (True, 5)])
 def test_no_older_segment_is_read_without_need(tmp_path: Path, idempotent: bool, in_last: int) -> None:
     os.mkfifo(segment_path(tmp_path, 0))  # to open it would wait for ever
@@ -168,3 +164,56 @@ def test_the_producer_that_was_silent_longest_is_forgotten() -> None:
         kept.add(producer_id, StoredBatch(0, 0, 10, 1000))
     assert [kept.find(producer_id, 0, 0, 10) for producer_id in (0, 1, 2, PRODUCERS_KEPT)] == [1000, None, 1000, 1000]
     assert kept.find(2, 0, 0, 9) is None
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_segments_are_listed_in_order_and_other_files_left_out(tmp_path: Path) -> None:
+    wanted = [segment_path(tmp_path, offset) for offset in (0, 9, 10, 2**63 - 1)]
+    for path in reversed(wanted):
+        path.touch()
+    for name in (
+        "00000000000000000000.index",
+        "00000000000000000000.log.deleted",
+        "0.log",
+        "09223372036854775808.log",
+        "0000000000000000000\u0661.log",
+        "leader-epoch-checkpoint",
+    ):
+        (tmp_path / name).touch()
+    assert list_segments(tmp_path) == wanted
+
+
+def test_a_reader_stops_at_a_batch_that_is_cut_short_and_at_what_comes_later(tmp_path: Path) -> None:
+    whole = b"".join(make_batch([b"whole"]).payload)
+    path = tmp_path / "segment"
+    path.write_bytes(whole + whole[:-1])
+    reader = SegmentReader(path)
+    with path.open("ab") as writer:
+        writer.write(whole[-1:] + whole)
+    assert [batch.position for batch in reader.batches()] == [0]
+    assert (reader.end, reader.size) == (len(whole), 2 * len(whole) - 1)
+
+
+def test_a_reader_stops_where_a_writer_cut_the_file_meanwhile(tmp_path: Path) -> None:
+    whole = b"".join(make_batch([b"whole"]).payload)
+    path = tmp_path / "segment"
+    path.write_bytes(whole + whole)
+    for kept in (len(whole) + 5, len(whole) + 20):
+        reader = SegmentReader(path)
+        with path.open("r+b") as writer:
+            writer.truncate(kept)
+        assert len(list(reader.batches())) == 1
+        path.write_bytes(whole + whole)
+
+
+def test_one_batch_is_in_memory_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"".join(make_batch([b"x" * 16_000] * 4).payload) * 400)
+    tracemalloc.start()
+    try:
+        assert sum(batch.size for batch in SegmentReader(path).batches()) == path.stat().st_size > 25_000_000
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
