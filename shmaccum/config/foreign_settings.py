@@ -62,29 +62,37 @@ _GROUPS: Final = {
 }
 """Advice -> the settings that it is for."""
 
+LIBRDKAFKAS: Final = {
+    "metadata.broker.list": "bootstrap.servers",
+    "request.required.acks": "acks",
+    "compression.codec": "compression.type",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "message.max.bytes": "max.request.size",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "queue.buffering.max.ms": "linger.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+}
+"""librdkafka's name for a setting -> Kafka's."""
+
 ELSEWHERE: Final = {name: advice for advice, names in _GROUPS.items() for name in names.split()} | {
     "transaction.two.phase.commit.enable": (
         "two-phase commit (KIP-939) is not supported; transactions are (transactional.id)"
     ),
     "partitioner.class": "pass the partition to send, or add a column partition; partitioner.ignore.keys can be enough",
-    "metadata.broker.list": "librdkafka's name for bootstrap.servers",
-    "request.required.acks": "librdkafka's name for acks",
-    "compression.codec": "librdkafka's name for compression.type",
-    "message.send.max.retries": "librdkafka's name for retries",
-    "message.timeout.ms": "librdkafka's name for delivery.timeout.ms",
-    "message.max.bytes": "librdkafka's name for max.request.size",
-    "queue.buffering.max.ms": "librdkafka's name for linger.ms",
+    **{theirs: f"librdkafka's name for {ours}" for theirs, ours in LIBRDKAFKAS.items()},
     "queue.buffering.max.kbytes": "librdkafka's buffer.memory, which is in bytes",
     "queue.buffering.max.messages": "leave it out: buffer.memory bounds what is buffered",
     "batch.num.messages": "leave it out: batch.size bounds a batch",
-    "max.in.flight": "librdkafka's name for max.in.flight.requests.per.connection",
-    "sasl.mechanisms": "librdkafka's name for sasl.mechanism",
-    "ssl.ca.location": "librdkafka's name for ssl.truststore.location",
-    "ssl.ca.pem": "librdkafka's name for ssl.truststore.certificates",
     "ssl.certificate.location": "put the certificate and its key into one PEM file: ssl.keystore.location",
     "ssl.key.location": "put the certificate and its key into one PEM file: ssl.keystore.location",
-    "ssl.certificate.pem": "librdkafka's name for ssl.keystore.certificate.chain",
-    "ssl.key.pem": "librdkafka's name for ssl.keystore.key",
     "enable.ssl.certificate.verification": "leave it out: an untrusted certificate is always rejected",
 }
 """Setting -> completes "no such setting; ..."."""

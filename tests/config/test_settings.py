@@ -118,7 +118,8 @@ def test_words_in_any_case(name: str, given: str, taken: str) -> None:
 
 def test_advice_is_for_foreign_names_and_names_existing_settings() -> None:
     assert not set(ELSEWHERE) & set(ProducerConfig.settings)
-    known = re.compile(r"\b(?:sasl|ssl|enable|buffer|batch|compression|bootstrap|max|delivery|linger)(?:\.[a-z]+)+\b")
+    begins = "sasl|ssl|enable|buffer|batch|compression|bootstrap|max|delivery|linger"
+    known = re.compile(rf"(?<![.\w])(?:{begins})(?:\.[a-z]+)+\b")
     named = {name for advice in ELSEWHERE.values() for name in known.findall(advice)}
     assert named
     assert named <= set(ProducerConfig.settings)

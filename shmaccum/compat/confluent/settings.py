@@ -14,30 +14,14 @@ from typing import Any, Final
 
 from shmaccum.compat.common_settings import keystore_settings, servers
 from shmaccum.config import ProducerConfig
+from shmaccum.config.foreign_settings import LIBRDKAFKAS
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import ConfigError
 from shmaccum.producer.partitioner import partition_for_key
 
 logger = logging.getLogger(__name__)
 
-RENAMED: Final[Mapping[str, str]] = {
-    "metadata.broker.list": "bootstrap.servers",
-    "request.required.acks": "acks",
-    "compression.codec": "compression.type",
-    "message.send.max.retries": "retries",
-    "message.timeout.ms": "delivery.timeout.ms",
-    "message.max.bytes": "max.request.size",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "queue.buffering.max.ms": "linger.ms",
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
-    "socket.send.buffer.bytes": "send.buffer.bytes",
-    "socket.receive.buffer.bytes": "receive.buffer.bytes",
-    "sasl.mechanisms": "sasl.mechanism",
-    "ssl.ca.location": "ssl.truststore.location",
-    "ssl.ca.pem": "ssl.truststore.certificates",
-    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
-    "ssl.key.pem": "ssl.keystore.key",
-}
+RENAMED: Final = LIBRDKAFKAS
 """librdkafka's name -> Kafka's."""
 
 CONVERTED: Final = (
