@@ -6,6 +6,6 @@ From the bottom up: `valuetypes` (parse text, check values), `configdef` (a sett
 
 from __future__ import annotations
 
-from shmaccum.config.producerconfig import ProducerConfig, describe_settings
+from shmaccum.config.producerconfig import ProducerConfig
 
-__all__ = ["ProducerConfig", "describe_settings"]
+__all__ = ["ProducerConfig"]

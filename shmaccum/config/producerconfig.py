@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from shmaccum.abi import ABI_VERSION, VERSION, shard_name, shard_of
-from shmaccum.config.configdef import Group, Importance, Scope, Setting
+from shmaccum.config.configdef import Group, Scope
 from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.rules import RULES
 from shmaccum.config.settings import ProducerSettings
@@ -156,12 +156,3 @@ def _plain(value: object) -> object:
     if isinstance(value, Password):
         return value.value
     return list(value) if isinstance(value, tuple) else value
-
-
-def describe_settings() -> list[Setting[Any]]:
-    """Return all settings in the order of the documentation: by group, then importance, then name."""
-    groups, levels = list(Group), list(Importance)
-    return sorted(
-        ProducerConfig.settings.values(),
-        key=lambda each: (groups.index(Group(each.group)), levels.index(each.importance), each.name),
-    )

@@ -13,8 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from shmaccum.config import describe_settings
-from shmaccum.config.configdef import Scope, Setting
+from shmaccum.config import ProducerConfig
+from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from tools.generate_docs.layout import slab_layout
 from tools.generate_docs.monitoring import metrics, runbook
 from tools.generate_docs.status import status
@@ -43,7 +43,7 @@ SCOPES: Final = {
 def configuration() -> str:
     """Return docs/configuration.md: a table for each group, the most important settings first, as Kafka's docs."""
     lines = [page("configuration", table="\n".join(_scopes()))]
-    for group, settings in groupby(describe_settings(), key=lambda setting: setting.group):
+    for group, settings in groupby(_settings(), key=lambda setting: setting.group):
         lines += [
             f"## {group}",
             "",
@@ -55,12 +55,21 @@ def configuration() -> str:
     return "\n".join(lines)
 
 
+def _settings() -> list[Setting[Any]]:
+    """Return all settings in the order of the documentation: by group, then importance, then name."""
+    groups, levels = list(Group), list(Importance)
+    return sorted(
+        ProducerConfig.settings.values(),
+        key=lambda each: (groups.index(Group(each.group)), levels.index(each.importance), each.name),
+    )
+
+
 def _scopes() -> Iterator[str]:
     """Yield a table of the scopes, each with its settings."""
     yield "| Scope | Concerns | Settings |"
     yield "| --- | --- | --- |"
     for scope, concerns in SCOPES.items():
-        names = sorted(setting.name for setting in describe_settings() if setting.scope is scope)
+        names = sorted(setting.name for setting in _settings() if setting.scope is scope)
         yield f"| **{scope}** | {' '.join(concerns.split())} | {', '.join(f'`{name}`' for name in names)} |"
 
 
