@@ -18,8 +18,11 @@ from shmaccum.errors import ConfigError
 if TYPE_CHECKING:
     from shmaccum.config.settings import ProducerSettings
 
-_SKIPPED: Final = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_TOKEN: Final = re.compile(r"""(?P<plain>[\w.$-]+|[=;])|(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""")
+_TOKEN: Final = re.compile(
+    r"""\s+|//[^\n]*|/\*(?s:.*?)\*/|(?P<plain>[\w.$-]+|[=;])|"""
+    r"""(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<wrong>.)"""
+)
+"""A blank, a comment, a word or a mark, a quoted text, or what is none of these."""
 _ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)")
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b"}
 _CONTROL_FLAGS: Final = ("required", "requisite", "sufficient", "optional")
@@ -58,21 +61,14 @@ _END: Final = _Token(";", is_mark=True)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    position = _skip(text, 0)
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ValueError("expected words, quoted values, = and ; only; is a quote missing?")
+    for match in _TOKEN.finditer(text):
         plain, quoted = match["plain"], match["quoted"]
-        yield _Token(_unescape(quoted[1:-1]) if plain is None else plain, is_mark=plain in ("=", ";"))
-        position = _skip(text, match.end())
-
-
-def _skip(text: str, position: int) -> int:
-    """Return where the next token begins, after blanks and comments."""
-    match = _SKIPPED.match(text, position)
-    assert match is not None  # it may be empty
-    return match.end()
+        if match["wrong"]:
+            raise ValueError("expected words, quoted values, = and ; only; is a quote missing?")
+        if plain:
+            yield _Token(plain, is_mark=plain in ("=", ";"))
+        elif quoted:
+            yield _Token(_unescape(quoted[1:-1]), is_mark=False)
 
 
 def _unescape(quoted: str) -> str:
