@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shmaccum.kafka.codec import NEVER
+from shmaccum.kafka.schema import NEVER
 from tools.kafka.jars import VERSION, jar_directory
 from tools.support.generating import write_or_check
 
@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.kafka.codec import (
+from shmaccum.kafka.schema import (
     BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Api, ApiMessageType, Field, array, nested,
 )
 '''

@@ -1,8 +1,4 @@
-"""Schemas of Kafka's messages, as data; encodes requests and decodes responses by them.
-
-The terms are those of Kafka's message definitions (KIP-482). A field exists in some versions of its message, and has
-its default in the others. A flexible version has compact lengths, and tagged fields, which a reader can skip. The
-schemas that we use are in `messages`.
+"""Encodes requests and decodes responses by their schemas (`schema`).
 
 A reader, and a writer, of a struct is a list of steps, made once for each version that is met. Fields of fixed sizes
 that follow each other are one step.
@@ -15,99 +11,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum, auto
 from itertools import groupby
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shmaccum.errors import NetworkError, printable
-
-# --- schemas ------------------------------------------------------------------------------------
-
-
-class Kind(Enum):
-    """What a field holds."""
-
-    BOOL = auto()
-    INT8 = auto()
-    INT16 = auto()
-    INT32 = auto()
-    INT64 = auto()
-    UUID = auto()
-    """A number of 128 bits; 0 if there is none."""
-    STRING = auto()
-    BYTES = auto()
-    """Bytes, or records: their encodings are the same."""
-    STRUCT = auto()
-
-
-BOOL, INT8, INT16, INT32, INT64, UUID, STRING, BYTES, STRUCT = Kind
-
-NEVER: Final = 0x7FFF
-"""After every version."""
-
-
-class Field(NamedTuple):
-    """A field of a message, or of a struct in it."""
-
-    name: str
-    """Kafka's name for it, in snake case."""
-    kind: Kind
-    """What it holds, or what each element of it holds."""
-    default: Any
-    """Its value in the versions without it, and in a request that does not give it."""
-    is_array: bool = False
-    since: int = 0
-    """The first version with it."""
-    until: int = NEVER
-    """The last version with it."""
-    nullable_since: int = NEVER
-    """The first version in which it can be null."""
-    tag: int | None = None
-    """Its number, if it is a tagged field."""
-    fields: tuple[Field, ...] = ()
-    """Those of the struct."""
-
-
-def nested(name: str, *fields: Field, **versions: int) -> Field:
-    """Return a field that is a struct."""
-    return Field(name, STRUCT, {}, False, fields=fields, **versions)
-
-
-def array(name: str, *fields: Field, default: tuple[()] | None = (), **versions: int) -> Field:
-    """Return a field that is an array of structs."""
-    return Field(name, STRUCT, default, True, fields=fields, **versions)
-
-
-class Api(NamedTuple):
-    """A kind of request, and the versions of it that we use."""
-
-    name: str
-    key: int
-    oldest: int
-    newest: int
-    flexible_since: int
-    """The first flexible version."""
-
-
-class ApiMessageType(NamedTuple):
-    """A request and its response."""
-
-    api: Api
-    request: tuple[Field, ...]
-    response: tuple[Field, ...]
-
-    def of(self, **values: Any) -> ApiMessage:
-        """Return a request with these fields. Structs in it are dicts; what is not given has its default."""
-        return ApiMessage(self, values)
-
-
-class ApiMessage(NamedTuple):
-    """A request to encode, in whatever version its broker supports."""
-
-    type: ApiMessageType
-    values: dict[str, Any]
-
+from shmaccum.kafka.schema import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NEVER,
+    STRING,
+    STRUCT,
+    UUID,
+    ApiMessage,
+    ApiMessageType,
+    Field,
+    Kind,
+)
 
 # --- frames -------------------------------------------------------------------------------------
 
@@ -130,8 +54,6 @@ _API_VERSIONS: Final = 18
 _LAST_SHIFT: Final = 28
 """Of the last byte of a varint."""
 _NO_TAGS: Final = b"\0"
-_FEW: Final = 8
-"""Arrays of fewer numbers are unpacked without a format made for each."""
 
 
 class _MalformedError(ValueError):
@@ -215,7 +137,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise _MalformedError("a varint of more than 5 bytes")
 
 
-def _write_varint(out: bytearray, number: int) -> None:
+def write_varint(out: bytearray, number: int) -> None:
+    """Append an unsigned number."""
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
@@ -240,7 +163,7 @@ def _length_reader(kind: Kind, is_flexible: bool) -> _Reader:
 
 
 def _write_compact_length(out: bytearray, length: int) -> None:
-    _write_varint(out, length + 1)
+    write_varint(out, length + 1)
 
 
 def _number_writer(layout: struct.Struct) -> _Writer:
@@ -368,43 +291,24 @@ def _check_null(field: Field, version: int, length: int) -> None:
 
 
 def _array_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
-    if field.kind in _CODES:
-        return _numbers_reader(field, version, is_flexible)
     read_length = _length_reader(STRUCT, is_flexible)
     read_element = _field_reader(_element(field), version, is_flexible)
     least = _least_size(field, version, is_flexible)
+    code = _CODES.get(field.kind)
 
     def read(data: bytes, at: int) -> tuple[tuple[Any, ...] | None, int]:
         length, at = read_length(data, at)
         if length < 0:
             _check_null(field, version, length)
             return None, at
-        _end(data, at, length * least)
+        end = _end(data, at, length * least)
+        if code is not None:  # three arrays of each partition in metadata: each in one step
+            return struct.unpack_from(f">{length}{code}", data, at), end
         found = []
         for _ in range(length):
             element, at = read_element(data, at)
             found.append(element)
         return tuple(found), at
-
-    return read
-
-
-def _numbers_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
-    """Return a reader of an array of numbers, as each partition in metadata has three."""
-    read_length = _length_reader(STRUCT, is_flexible)
-    code = _CODES[field.kind]
-    size = struct.calcsize(">" + code)
-    unpack = [struct.Struct(f">{length}{code}").unpack_from for length in range(_FEW)]
-
-    def read(data: bytes, at: int) -> tuple[tuple[Any, ...] | None, int]:
-        length, at = read_length(data, at)
-        if 0 <= length < _FEW:
-            return unpack[length](data, at), at + length * size
-        if length < 0:
-            _check_null(field, version, length)
-            return None, at
-        end = _end(data, at, length * size)
-        return struct.unpack_from(f">{length}{code}", data, at), end
 
     return read
 
@@ -439,12 +343,12 @@ def _struct_writer(fields: Sequence[Field], version: int, is_flexible: bool) -> 
             write_field(out, values.get(name, default))
         if is_flexible:
             given = [each for each in tagged if values.get(each[1], each[2]) != each[2]]
-            _write_varint(out, len(given))
+            write_varint(out, len(given))
             for tag, name, _, write_field in given:
                 content = bytearray()
                 write_field(content, values[name])
-                _write_varint(out, tag)
-                _write_varint(out, len(content))
+                write_varint(out, tag)
+                write_varint(out, len(content))
                 out += content
 
     return write
@@ -452,9 +356,9 @@ def _struct_writer(fields: Sequence[Field], version: int, is_flexible: bool) -> 
 
 def _field_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
     if field.is_array:
-        return _array_writer(field, version, is_flexible)
+        return _sequence_writer(field, version, is_flexible, _field_writer(_element(field), version, is_flexible))
     if field.kind in (STRING, BYTES):
-        return _bytes_writer(field, version, is_flexible)
+        return _sequence_writer(field, version, is_flexible, None)
     if field.kind is STRUCT:
         return _struct_writer(field.fields, version, is_flexible)
     if field.kind is UUID:
@@ -462,36 +366,22 @@ def _field_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
     return _number_writer(struct.Struct(">" + _CODES[field.kind]))
 
 
-def _bytes_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
-    write_length = _length_writer(field.kind, is_flexible)
+def _sequence_writer(field: Field, version: int, is_flexible: bool, write_element: _Writer | None) -> _Writer:
+    """Return a writer of an array; without ``write_element`` of a text, or of bytes."""
+    write_length = _length_writer(STRUCT if field.is_array else field.kind, is_flexible)
 
-    def write(out: bytearray, value: str | bytes | None) -> None:
+    def write(out: bytearray, value: Any) -> None:
         if value is None:
-            _write_null(out, field, version, write_length)
+            if version < field.nullable_since:
+                raise ValueError(f"{field.name} cannot be null in version {version}")
+            write_length(out, -1)
             return
         data = value.encode() if isinstance(value, str) else value
         write_length(out, len(data))
-        out += data
-
-    return write
-
-
-def _write_null(out: bytearray, field: Field, version: int, write_length: _Writer) -> None:
-    if version < field.nullable_since:
-        raise ValueError(f"{field.name} cannot be null in version {version}")
-    write_length(out, -1)
-
-
-def _array_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
-    write_length = _length_writer(STRUCT, is_flexible)
-    write_element = _field_writer(_element(field), version, is_flexible)
-
-    def write(out: bytearray, value: Sequence[Any] | None) -> None:
-        if value is None:
-            _write_null(out, field, version, write_length)
-            return
-        write_length(out, len(value))
-        for each in value:
-            write_element(out, each)
+        if write_element is None:
+            out += data
+        else:
+            for each in data:
+                write_element(out, each)
 
     return write

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from shmaccum import errors
 from shmaccum.abi import VERSION
 from shmaccum.errors import error_for_code
-from shmaccum.kafka.codec import NEVER, ApiMessage, decode
+from shmaccum.kafka.codec import decode
 from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from shmaccum.kafka.schema import NEVER, ApiMessage
 
 PRODUCE: Final = 0
 """The key of Produce requests, which are no messages of the codec: it would copy the batches."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.kafka.codec import (
+from shmaccum.kafka.schema import (
     BOOL,
     BYTES,
     INT8,

@@ -16,11 +16,11 @@ from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError, error_for_code
 from shmaccum.kafka.brokers import Brokers
-from shmaccum.kafka.codec import NEVER, ApiMessage
 from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
 from shmaccum.kafka.poller import monotonic_ms
+from shmaccum.kafka.schema import NEVER, ApiMessage
 from shmaccum.shm import native
 from shmaccum.shm.broker_table import unanswered
 

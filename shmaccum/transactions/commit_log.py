@@ -22,8 +22,8 @@ from shmaccum import errors
 from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, whole_entries
 from shmaccum.record.format import Batch, iter_batches

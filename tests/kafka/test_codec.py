@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from shmaccum.errors import NetworkError
 from shmaccum.kafka import messages
-from shmaccum.kafka.codec import (
+from shmaccum.kafka.codec import decode, encode
+from shmaccum.kafka.messages import API_VERSIONS, FETCH, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from shmaccum.kafka.schema import (
     BOOL,
     BYTES,
     INT8,
@@ -32,10 +34,7 @@ from shmaccum.kafka.codec import (
     UUID,
     ApiMessageType,
     Field,
-    decode,
-    encode,
 )
-from shmaccum.kafka.messages import API_VERSIONS, FETCH, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 THEIR_MODULES = (
     kafka.protocol.admin,

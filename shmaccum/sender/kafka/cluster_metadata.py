@@ -21,9 +21,9 @@ from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
-from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.messages import METADATA
 from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
 
 logger = logging.getLogger(__name__)

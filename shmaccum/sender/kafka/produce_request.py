@@ -8,13 +8,14 @@ lengths of fixed size, from 9 on with varints and tags (KIP-482).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final, TypeAlias
 
 from shmaccum import _core
 from shmaccum._core import ProduceBatch
 from shmaccum.kafka.channel import Buffer
+from shmaccum.kafka.codec import write_varint
 from shmaccum.kafka.handshake import PRODUCE
 
 Batches: TypeAlias = dict[str, dict[int, ProduceBatch]]
@@ -31,8 +32,6 @@ _SIZE_SIZE: Final = 4
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_FEW: Final = 64
-"""Lengths below this one are encoded once, not for each request."""
 _NULL_STRING: Final = b"\xff\xff"
 _NULL_FLEXIBLE_STRING: Final = b"\x00"
 _NO_TAGS: Final = b"\x00"
@@ -57,16 +56,10 @@ def each_of(batches: Batches) -> Iterator[ProduceBatch]:
 
 def _length(number: int) -> bytes:
     """Encode a length for flexible versions: an unsigned varint of length + 1, since 0 means null."""
-    number += 1
-    if number < 1 << 14:
-        return bytes((number,)) if number < 1 << 7 else bytes((number & 0x7F | 0x80, number >> 7))
-    if number < 1 << 21:
-        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
+    if number < 0x7F:
+        return bytes((number + 1,))
     varint = bytearray()
-    while number > 0x7F:
-        varint.append(number & 0x7F | 0x80)
-        number >>= 7
-    varint.append(number)
+    write_varint(varint, number + 1)
     return bytes(varint)
 
 
@@ -78,7 +71,8 @@ class ProduceEncoder:
         self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self._end = _NO_TAGS if self._is_flexible else b""
         """Ends every structure."""
-        self._few = [self._any_count(number) for number in range(_FEW)]
+        self._count: Callable[[int], bytes] = _length if self._is_flexible else _INT32.pack
+        """Encodes the length of an array, or of a batch."""
         self._topic_heads: dict[str, bytes] = {}
         """Names in bytes: most requests have the topics of the one before."""
         name = client_id.encode()
@@ -92,13 +86,6 @@ class ProduceEncoder:
     def _text(self, text: str) -> bytes:
         encoded = text.encode()
         return (_length(len(encoded)) if self._is_flexible else _INT16.pack(len(encoded))) + encoded
-
-    def _count(self, number: int) -> bytes:
-        """Encode the length of an array, or of a batch."""
-        return self._few[number] if number < _FEW else self._any_count(number)
-
-    def _any_count(self, number: int) -> bytes:
-        return _length(number) if self._is_flexible else _INT32.pack(number)
 
     def encode(self, batches: Batches, correlation_id: int, transactional_id: str | None = None) -> list[Buffer]:
         """Return a request's frame as buffers; those of the batches are the views of their payloads."""
