@@ -56,9 +56,15 @@ OnFailure = Callable[[type[KafkaError], str], None]
 
 
 class Request:
-    """A request; the connection calls either `answered` or `failed`, once, and sets all but `largest_answer`."""
+    """A request; the connection calls either `answered` or `failed`, once, and sets the other attributes.
 
-    __slots__ = ("correlation_id", "deadline_ms", "end", "largest_answer", "sent_ms")
+    Args:
+        frame: returns its bytes, given the connection's number for it. They are not copied, so they must not change
+            until it is answered.
+        largest_answer: most bytes of its answer; a larger one is refused before it takes memory.
+    """
+
+    __slots__ = ("answered", "correlation_id", "deadline_ms", "end", "failed", "frame", "largest_answer", "sent_ms")
 
     correlation_id: int
     """The connection's number for it."""
@@ -67,42 +73,14 @@ class Request:
     """When it times out."""
     end: int
     """The connection's count of sent bytes once all of it is sent."""
-    largest_answer: int
-    """Most bytes of its answer; a larger one is refused before it takes memory."""
 
-    def frame(self, correlation_id: int) -> list[Buffer]:
-        """Return its bytes, which are not copied: they must not change until it is answered."""
-        raise NotImplementedError
-
-    def answered(self, frame: bytes) -> int:
-        """Handle the answer, empty with ``acks=0``; return the milliseconds that we are throttled for."""
-        raise NotImplementedError
-
-    def failed(self, error: type[KafkaError], message: str) -> None:
-        """Handle the reason why no answer will come."""
-        raise NotImplementedError
-
-
-class _CallRequest(Request):
-    """A request that is encoded by its schema."""
-
-    __slots__ = ("_call", "_client_id", "_on_answer", "_on_failure")
-
-    def __init__(self, call: Call, client_id: str, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        self._call = call
-        self._client_id = client_id
-        self._on_answer = on_answer
-        self._on_failure = on_failure
-        self.largest_answer = call.largest_answer
-
-    def frame(self, correlation_id: int) -> list[Buffer]:
-        return [encode(self._call.request, self._call.version, correlation_id, self._client_id)]
-
-    def answered(self, frame: bytes) -> int:
-        return self._on_answer(frame)
-
-    def failed(self, error: type[KafkaError], message: str) -> None:
-        self._on_failure(error, message)
+    def __init__(
+        self, frame: Callable[[int], list[Buffer]], answered: OnAnswer, failed: OnFailure, largest_answer: int
+    ) -> None:
+        self.frame = frame
+        self.answered = answered
+        self.failed = failed
+        self.largest_answer = largest_answer
 
 
 class Connection:
@@ -191,7 +169,15 @@ class Connection:
 
     def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
         """Send a request that is encoded by its schema."""
-        self.send(_CallRequest(call, self._client_id, on_answer, on_failure))
+        client_id = self._client_id
+        self.send(
+            Request(
+                lambda number: [encode(call.request, call.version, number, client_id)],
+                on_answer,
+                on_failure,
+                call.largest_answer,
+            )
+        )
 
     def send(self, request: Request, is_answered: bool = True) -> None:
         """Send a request; without an answer (``acks=0``) it counts as answered once all of it is sent."""

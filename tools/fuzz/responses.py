@@ -12,15 +12,16 @@ from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
-from shmaccum.kafka.codec import ApiMessage, encode
+from shmaccum.kafka.codec import encode
 from shmaccum.kafka.credentials import sasl_mechanism
 from shmaccum.kafka.frames import FrameReader
 from shmaccum.kafka.handshake import NEWEST_PRODUCE, OLDEST_PRODUCE, Call, Conversation, Handshake, Task, decode_answer
 from shmaccum.kafka.masking import Mask
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.cluster_metadata import Metadata
+from shmaccum.sender.kafka.kafka_transport import ProducerIds
 from shmaccum.sender.kafka.produce_request import by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
-from shmaccum.sender.kafka.producer_id import ProducerIds
 from tools.fuzz.decoders import BytesTarget
 from tools.support import messages
 from tools.support.messages import encoded, metadata, produced, response

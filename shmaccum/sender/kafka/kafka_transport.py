@@ -6,65 +6,102 @@ kernel works, and background calls: name look-ups and login steps.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
+from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, error_for_code
 from shmaccum.kafka.brokers import NOBODY, Brokers
-from shmaccum.kafka.channel import Buffer
 from shmaccum.kafka.connection import Connection, Request
-from shmaccum.kafka.handshake import Call, decode_answer
+from shmaccum.kafka.handshake import SMALL_ANSWER, Call, decode_answer
 from shmaccum.kafka.journal import Journal, OwnJournal
-from shmaccum.kafka.poller import FOREVER_MS, monotonic_ms
+from shmaccum.kafka.messages import INIT_PRODUCER_ID
+from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff, monotonic_ms
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse
-from shmaccum.sender.kafka.producer_id import ProducerIds
+
+logger = logging.getLogger(__name__)
 
 _FIRST_IMPLICIT: Final = 2
 """The first version of the transaction protocol in which a Produce request adds partitions to the transaction."""
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_NO_TRANSACTIONS_MS: Final = 2**31 - 1
+
+
+class ProducerIds:
+    """Gets one producer id at a time, on demand: by it, brokers recognise resent batches."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.apply(config)
+        self._wanted = False
+        self._under_way = False
+        self._attempts = 0
+        self._not_before_ms = 0.0
+        self._refused: type[KafkaError] | None = None
+        self._answer: tuple[int, int] | None = None
+
+    def apply(self, config: ProducerConfig) -> None:
+        """Use these settings from now on."""
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+
+    def take(self) -> tuple[int, int] | None:
+        """Return a new producer id and its epoch; if there is none, request one and return None."""
+        answer, self._answer = self._answer, None
+        self._wanted = answer is None
+        return answer
+
+    def failure(self) -> type[KafkaError] | None:
+        """Return why the cluster refused one; None once the next attempt is due."""
+        return self._refused if self._refused is None or monotonic_ms() < self._not_before_ms else None
+
+    def due_ms(self) -> float:
+        """Return when to ask."""
+        return self._not_before_ms if self._wanted and not self._under_way else FOREVER_MS
+
+    def request(self, now_ms: float) -> ApiMessage:
+        """Return the request to send now."""
+        self._under_way = True
+        return INIT_PRODUCER_ID.of(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTIONS_MS)
+
+    def largest_answer(self) -> int:
+        """Return the most bytes of the answer."""
+        return SMALL_ANSWER
+
+    def update(self, response: Any, now_ms: float) -> None:
+        """Store an answer. Raises NetworkError: it holds neither a valid id nor an error."""
+        error = error_for_code(response.error_code) if response.error_code else None
+        if error is None and not (response.producer_id >= 0 <= response.producer_epoch):
+            raise NetworkError(f"impossible producer id {response.producer_id}, epoch {response.producer_epoch}")
+        self._under_way = False
+        self._refused = None if error is None or error.retriable else error
+        if error is None:
+            self._answer = (response.producer_id, response.producer_epoch)
+            self._wanted = False
+            self._attempts = 0
+        else:
+            logger.warning("no producer id: %s", error.__name__, extra={"seldom": ("producer id", error)})
+            self._again(now_ms)
+
+    def failed(self, now_ms: float) -> None:
+        """Note that a request got no answer."""
+        self._under_way = False
+        self._again(now_ms)
+
+    def _again(self, now_ms: float) -> None:
+        self._attempts += 1
+        self._not_before_ms = now_ms + self._backoff.wait_ms(self._attempts)
 
 
 _Inquiry: TypeAlias = Metadata | ProducerIds
 """A question that any broker can answer."""
-
-
-class _ProduceRequest(Request):
-    """A Produce request in flight."""
-
-    __slots__ = ("_batches", "_connection", "_encoder", "_transactional_id", "_transport")
-
-    def __init__(
-        self,
-        transport: KafkaTransport,
-        connection: Connection,
-        encoder: ProduceEncoder,
-        batches: Batches,
-        transactional_id: str | None,
-        largest_answer: int,
-    ) -> None:
-        self._transport = transport
-        self._connection = connection
-        self._encoder = encoder
-        self._batches = batches
-        self._transactional_id = transactional_id
-        self.largest_answer = largest_answer
-
-    def frame(self, correlation_id: int) -> list[Buffer]:
-        return self._encoder.encode(self._batches, correlation_id, self._transactional_id)
-
-    def answered(self, frame: bytes) -> int:
-        return self._transport._stored(self._connection, self._batches, frame)
-
-    def failed(self, error: type[KafkaError], message: str) -> None:
-        self._transport._answers += refuse(each_of(self._batches), error, message)
 
 
 class KafkaTransport:
@@ -141,8 +178,9 @@ class KafkaTransport:
         version, first = connection.handshake.produce_version, batches[0]
         if first.transactional_id is not None and first.transaction_version < _FIRST_IMPLICIT:
             version = min(version, NEWEST_BEFORE_KIP_890)
-        transactional_id, most = first.transactional_id, largest_answer(batches)
-        request = _ProduceRequest(self, connection, self._encoder(version), found, transactional_id, most)
+        frame = partial(self._encoder(version).encode, found, transactional_id=first.transactional_id)
+        answered, failed = partial(self._stored, connection, found), partial(self._not_stored, found)
+        request = Request(frame, answered, failed, largest_answer(batches))
         connection.send(request, self._acks != 0)
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
@@ -201,6 +239,9 @@ class KafkaTransport:
         if hints:
             self._metadata.follow(hints)
         return throttle_ms
+
+    def _not_stored(self, batches: Batches, error: type[KafkaError], message: str) -> None:
+        self._answers += refuse(each_of(batches), error, message)
 
     # --- inquiries ----------------------------------------------------------------------------------
 
