@@ -52,8 +52,6 @@ class LogTransport(Transport):
         self._flush_at: dict[PartitionLog, float] = {}
         """Log with unsynced records -> when to sync it, the earliest first."""
         self._answers: list[ProduceResponse] = []
-        self._doorbell = -1
-        self._poller = select.poll()
 
     def start(self) -> None:
         """Lock the directory; create it if it is missing.
@@ -187,11 +185,9 @@ class LogTransport(Transport):
 
     def _wait(self, timeout_ms: float, doorbell: int) -> bool:
         """Wait; return whether the doorbell was pressed. The sender reads from it."""
-        if doorbell != self._doorbell:
-            self._poller = select.poll()
-            self._poller.register(doorbell, select.POLLIN)
-            self._doorbell = doorbell
-        return bool(self._poller.poll(min(timeout_ms, _LONGEST_WAIT_MS)))
+        poller = select.poll()
+        poller.register(doorbell, select.POLLIN)
+        return bool(poller.poll(min(timeout_ms, _LONGEST_WAIT_MS)))
 
 
 def _monotonic_ms() -> float:
