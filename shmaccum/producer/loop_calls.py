@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
@@ -20,12 +21,14 @@ from shmaccum.errors import LockTimeoutError
 from shmaccum.producer.producer import Producer
 from shmaccum.producer.record_path import RecordPath, Sending
 from shmaccum.shm.locks import MIN_TIMEOUT_S
+from shmaccum.shm.loop_wakeup import run_in_loop
 
 BURST: Final = 1024
 """Calls of `send` in a row before other tasks run: less than a millisecond. A switch takes as long as 20."""
 _LOCK_PAUSE_S: Final = 0.1
 """How long other tasks run between two attempts at a lock that a stopped process holds."""
-_Topic = tuple[asyncio.AbstractEventLoop, str]
+_Key: TypeAlias = tuple[asyncio.AbstractEventLoop, str | None]
+"""What a line is for: a loop, and a topic; None for memory."""
 
 
 class LoopProducer(Producer):
@@ -58,22 +61,15 @@ class LoopCalls:
 
     def forked(self) -> None:
         """Forget the parent's calls in a forked child."""
-        self._lines: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
-        """For memory."""
-        self._queued = 0
-        """Calls in these lines."""
-        self._asking: dict[_Topic, list[asyncio.Lock]] = {}
-        """By loop and topic: the line of sends that wait for its metadata, once for each of them."""
+        self._lines: dict[_Key, _Line] = {}
         self._passed = 0
         """Sends that have passed by lines since other tasks ran."""
-        self._process = object()
-        """Another one in a forked child."""
         self._path.burst = BURST
 
     @property
     def is_waiting(self) -> bool:
         """Whether calls wait for memory."""
-        return self._queued > 0
+        return any(topic is None for _, topic in list(self._lines))  # another loop's thread can change it
 
     # --- calls --------------------------------------------------------------------------------------
 
@@ -105,53 +101,40 @@ class LoopCalls:
         call = _Call(self)
         try:
             topic = record.topic
-            if self._asking and isinstance(topic, str) and (asyncio.get_running_loop(), topic) in self._asking:
-                await call.join_topic(topic)
-            elif self._queued:
-                await call.join(started + self._max_block_s)
+            if self._lines and isinstance(topic, str) and (asyncio.get_running_loop(), topic) in self._lines:
+                await call.join(topic)
+            elif self.is_waiting:
+                await call.join(None, started + self._max_block_s)
             elif not self._path.burst:
                 await self._let_others_run()
             self._path.burst = max(0, self._path.burst - 1)
-            return await self._run(self._path.appending(record, started), call)
+            return await run_in_loop(self._path.appending(record, started), partial(self._wait, call))
         finally:
             call.leave()
 
     async def _let_others_run(self) -> None:
         self._passed += 1
-        if not self._asking or self._passed >= BURST:
+        if not self._lines or self._passed >= BURST:
             self._passed = 0
             self._end_lines()
             await asyncio.sleep(0)
 
     def _end_lines(self) -> None:
         """Let sends pass at full speed again when nothing lines up."""
-        if not self._queued and not self._asking:
+        if not self._lines:
             self._path.burst = BURST
 
     async def run(self, steps: Waits[Result]) -> Result:
         """Run a call to its end, waiting in the event loop; return its result."""
         call = _Call(self)
         try:
-            return await self._run(steps, call)
+            return await run_in_loop(steps, partial(self._wait, call))
         finally:
             call.leave()
 
-    async def _run(self, steps: Waits[Result], call: _Call) -> Result:
-        answer: object = None
-        try:
-            while True:
-                try:
-                    wait = steps.send(answer)
-                except StopIteration as end:
-                    result: Result = end.value
-                    return result
-                answer = await self._wait(wait, call)
-        finally:
-            steps.close()
-
     # --- waits --------------------------------------------------------------------------------------
 
-    async def _wait(self, wait: Wait, call: _Call) -> object:
+    async def _wait(self, call: _Call, wait: Wait) -> object:
         match wait:
             case Memory():
                 await self._allocate(wait, call)
@@ -159,7 +142,7 @@ class LoopCalls:
                 await self.of_loop().ensure_sender()
             case Until(condition, timeout_s, batches, topic):
                 if topic is not None:
-                    await call.join_topic(topic)
+                    await call.join(topic)
                 return await self.of_loop().wait_until(condition, timeout_s, batches)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
@@ -168,95 +151,73 @@ class LoopCalls:
     async def _allocate(self, wait: Memory, call: _Call) -> None:
         """Take what is free, or wait in line; the first in line waits in the slab's queue."""
         size, max_block_ms, taken, most = wait
-        if call.line is None:  # it is not the first one
+        if not call.is_first(None):
             if self._pool.try_allocate(size, taken, most=most):
                 return
             started = time.monotonic()
-            await call.join(started + max_block_ms / 1000)
+            await call.join(None, started + max_block_ms / 1000)
             max_block_ms -= (time.monotonic() - started) * 1000
         memory = MemoryWait(size, self._pool.slots_for(size), max(0.0, max_block_ms), MIN_TIMEOUT_S)
         await self.of_loop().wait_for_memory(self._pool.waiting(memory, taken, most=most))
 
-    def line(self) -> asyncio.Lock:
-        """Return the running loop's line for memory: who holds the lock is its first."""
-        loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
-        if line is None:
-            for closed in [each for each in self._lines if each.is_closed()]:
-                del self._lines[closed]
-            line = self._lines[loop] = asyncio.Lock()
-        return line
+
+class _Line:
+    """Calls of one loop that wait for the same; the first one has the lock."""
+
+    def __init__(self, key: _Key) -> None:
+        self.key = key
+        self.lock = asyncio.Lock()
+        self.length = 0
 
 
 class _Call:
-    """The lines that one call stands in. It holds their locks when it is the first one.
+    """The lines in which one call is the first one.
 
     In a topic's line it can join that for memory, and not the other way round: two calls would wait for each other.
     """
 
     def __init__(self, calls: LoopCalls) -> None:
         self._calls = calls
-        self._process = calls._process
-        self.line: asyncio.Lock | None = None
-        """The line for memory, while this call is the first one in it."""
-        self._topic: _Topic | None = None
-        self._topic_line: list[asyncio.Lock] = []
+        self._first_in: dict[str | None, _Line] = {}
+        """By topic; None for memory."""
 
-    async def join(self, deadline_s: float) -> None:
-        """Wait in the line for memory. Raises BufferExhaustedError: others were before it until the deadline."""
-        calls = self._calls
-        calls._queued += 1
+    def is_first(self, topic: str | None) -> bool:
+        """Return whether it is the first one in its loop's line."""
+        return topic in self._first_in
+
+    async def join(self, topic: str | None, deadline_s: float | None = None) -> None:
+        """Wait in the running loop's line, unless it is its first one.
+
+        Raises BufferExhaustedError: others were before it until the deadline.
+        """
+        if self.is_first(topic):
+            return
+        if topic is not None:
+            self.leave()
+        calls, key = self._calls, (asyncio.get_running_loop(), topic)
         calls._path.burst = 0
-        line = calls.line()
+        line = calls._lines.setdefault(key, _Line(key))
+        line.length += 1
         try:
-            async with asyncio.timeout(max(0.0, deadline_s - time.monotonic())):
-                await line.acquire()
-            self.line = line
+            async with asyncio.timeout(None if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
+                await line.lock.acquire()
+            self._first_in[topic] = line
         except TimeoutError:
             pool = calls._pool
             raise pool.exhausted(pool.poolable_size, calls._max_block_s * 1000) from None
         finally:
-            if self.line is None:
-                self._leave_queue()
-
-    async def join_topic(self, name: str) -> None:
-        """Wait in the running loop's line of a topic, unless it is its first one."""
-        topic = (asyncio.get_running_loop(), name)
-        if topic == self._topic:
-            return
-        self.leave()
-        calls = self._calls
-        self._topic_line = line = calls._asking.setdefault(topic, [])
-        self._topic = topic
-        calls._path.burst = 0
-        lock = line[0] if line else asyncio.Lock()
-        line.append(lock)
-        try:
-            await lock.acquire()
-        except BaseException:
-            self._leave_topic()
-            raise
+            if topic not in self._first_in:
+                self._left(line)
 
     def leave(self) -> None:
         """Leave all lines."""
-        if self.line is not None:
-            self.line.release()
-            self.line = None
-            self._leave_queue()
-        if self._topic is not None:
-            self._topic_line[0].release()
-            self._leave_topic()
+        while self._first_in:
+            _, line = self._first_in.popitem()
+            line.lock.release()
+            self._left(line)
 
-    def _leave_queue(self) -> None:
-        calls = self._calls
-        if self._process is calls._process:
-            calls._queued -= 1
-            calls._end_lines()
-
-    def _leave_topic(self) -> None:
-        asking, topic, line = self._calls._asking, self._topic, self._topic_line
-        self._topic = None
-        line.pop()
-        if topic is not None and not line and asking.get(topic) is line:
-            del asking[topic]
+    def _left(self, line: _Line) -> None:
+        line.length -= 1
+        if not line.length and self._calls._lines.get(line.key) is line:  # not in a forked child, which has other lines
+            del self._calls._lines[line.key]
         self._calls._end_lines()

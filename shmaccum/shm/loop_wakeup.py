@@ -27,7 +27,7 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
@@ -36,7 +36,7 @@ from shmaccum.errors import IllegalStateError, SlabPermissionError
 from shmaccum.shm import native
 from shmaccum.shm.files import NAME_ATTEMPTS, Descriptor, open_own, read_presses
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.wakeup import Result, Slices
+from shmaccum.shm.wakeup import Question, Result, Slices
 
 W = TypeVar("W", bound="LoopWakeup")
 
@@ -278,18 +278,29 @@ class LoopListener:
 
     async def wait_for(self, slices: Slices[Result], before_wait: Callable[[], Awaitable[None]]) -> Result:
         """Run a wait to its end, in this task, as `shmaccum.shm.wakeup.Listener.wait_for` does in a thread."""
-        was_woken = None
-        try:
-            while True:
-                try:
-                    slice_s = slices.send(was_woken)
-                except StopIteration as end:
-                    result: Result = end.value
-                    return result
-                await before_wait()
-                was_woken = await self.wait(max(0.0, slice_s))
-        finally:
-            slices.close()
+
+        async def wait(slice_s: float) -> bool:
+            await before_wait()
+            return await self.wait(max(0.0, slice_s))
+
+        return await run_in_loop(slices, wait)
+
+
+async def run_in_loop(
+    call: Generator[Question, Any, Result], answer_to: Callable[[Question], Awaitable[object]]
+) -> Result:
+    """Run a generator to its end, in this task, as `shmaccum.shm.wakeup.run_to_end` does in a thread."""
+    answer: object = None
+    try:
+        while True:
+            try:
+                question = call.send(answer)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            answer = await answer_to(question)
+    finally:
+        call.close()
 
 
 def set_done(future: asyncio.Future[None]) -> None:
