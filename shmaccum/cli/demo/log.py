@@ -1,19 +1,36 @@
-"""The demo's log on disk: replaces only an earlier demo's output, and reads records back."""
+"""The demo's log on disk: replaces only an earlier demo's output, and reads records back, not by our decoder."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from shmaccum.cli.demo.check import TopicContents, read_topic
 from shmaccum.errors import KafkaStorageError
 from shmaccum.shm.files import open_regular
 
 _MARKER: Final = ".shmaccum-demo"
+
+
+@dataclass(slots=True)
+class TopicContents:
+    """What a reader found in a topic: the values of each key, in the order of their offsets, and problems."""
+
+    values: dict[bytes | None, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
+    records: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, where: str, offset: int, expected_offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Add the next record of a partition."""
+        if offset != expected_offset:
+            self.problems.append(f"{where}: offset {offset} instead of {expected_offset}")
+        self.records += 1
+        self.values[key].append(value)
 
 
 class LogTarget:
@@ -50,7 +67,7 @@ class LogTarget:
             ) from error
 
     def read_back(self) -> TopicContents:
-        """Read the log with kafka-python's decoder."""
+        """Read the log."""
         return read_topic(self._directory, self.topic)
 
     def _clear(self) -> None:
@@ -72,3 +89,24 @@ class LogTarget:
         name, _, partition = entry.name.rpartition("-")
         is_partition = name == self.topic and partition.isdigit() and entry.is_dir() and not entry.is_symlink()
         return is_partition or entry.name in (_MARKER, ".lock")
+
+
+def read_topic(log_dir: Path, topic: str) -> TopicContents:
+    """Read all partitions of a topic by kafka-python: check every CRC, and that offsets are consecutive from 0."""
+    from kafka.record import MemoryRecords
+
+    contents = TopicContents()
+    for partition in sorted(log_dir.glob(f"{topic}-*")):
+        offset = 0
+        for segment in sorted(partition.glob("*.log")):
+            data = segment.read_bytes()
+            log = MemoryRecords(data)
+            while (batch := log.next_batch()) is not None:
+                if not batch.validate_crc():
+                    contents.problems.append(f"{segment}: the CRC of the batch at offset {batch.base_offset} is wrong")
+                for record in batch:
+                    contents.add(str(segment), record.offset, offset, record.key, record.value)
+                    offset = record.offset + 1
+            if rest := len(data) - log.valid_bytes():
+                contents.problems.append(f"{segment}: {rest} bytes at its end are not a whole batch")
+    return contents
