@@ -55,13 +55,13 @@ class KafkaError(ShmaccumError):
 
 
 class RetriableError(KafkaError, code=-101):
-    """The same request may succeed if it is sent again (``RetriableException``)."""
+    """Base of the errors after which the same request may succeed (``RetriableException``)."""
 
     retriable = True
 
 
 class InvalidMetadataError(RetriableError, code=-110):
-    """Our metadata is out of date (``InvalidMetadataException``)."""
+    """Base of the errors that show that our metadata is out of date (``InvalidMetadataException``)."""
 
 
 class AuthenticationError(KafkaError, code=-111):
@@ -126,10 +126,7 @@ class ConfigError(KafkaError, code=-108):
 
 
 # Brokers answer these, with the codes of ``org.apache.kafka.common.protocol.Errors``. A class is here if a producer can
-# meet its code; every other code is an `UnknownServerError`, and these the base of what they are in Kafka: elections,
-# sessions and offsets of consumers, which only a broken cluster answers to a producer.
-_BY_CODE.update(dict.fromkeys((70, 71, 88, 106, 122, 123, 133), RetriableError))
-_BY_CODE.update(dict.fromkeys((80, 83, 84), InvalidMetadataError))
+# meet its code; every other code is an `UnknownServerError`.
 
 
 class UnknownServerError(KafkaError, code=-1):
@@ -154,6 +151,10 @@ class NotLeaderOrFollowerError(InvalidMetadataError, code=6):
 
 class RequestTimedOutError(RetriableError, code=7):
     """The broker did not answer within ``request.timeout.ms``, or its followers did not replicate in time."""
+
+
+class BrokerNotAvailableError(KafkaError, code=8):
+    """The broker is not available (``BrokerNotAvailableException``)."""
 
 
 class ReplicaNotAvailableError(InvalidMetadataError, code=9):
@@ -256,6 +257,10 @@ class InvalidProducerEpochError(KafkaError, code=47):
     """The log has seen a newer epoch of the producer id (``InvalidProducerEpochException``)."""
 
 
+class SecurityDisabledError(KafkaError, code=54):
+    """The broker has this security feature switched off (``SecurityDisabledException``)."""
+
+
 class KafkaStorageError(InvalidMetadataError, code=56):
     """The log could not be written: disk full, I/O error, directory gone."""
 
@@ -266,6 +271,14 @@ class SaslAuthenticationError(AuthenticationError, code=58):
 
 class UnknownProducerIdError(OutOfOrderSequenceError, code=59):
     """The broker knows nothing of the producer id, and the batch is not its first (``UnknownProducerIdException``)."""
+
+
+class FetchSessionIdNotFoundError(RetriableError, code=70):
+    """The broker knows no such fetch session (``FetchSessionIdNotFoundException``)."""
+
+
+class InvalidFetchSessionEpochError(RetriableError, code=71):
+    """The fetch session has another epoch (``InvalidFetchSessionEpochException``)."""
 
 
 class ListenerNotFoundError(InvalidMetadataError, code=72):
@@ -288,8 +301,24 @@ class OffsetNotAvailableError(RetriableError, code=78):
     """The new leader has not caught up with its followers yet (``OffsetNotAvailableException``)."""
 
 
+class PreferredLeaderNotAvailableError(InvalidMetadataError, code=80):
+    """The partition's preferred leader is not available (``PreferredLeaderNotAvailableException``)."""
+
+
+class EligibleLeadersNotAvailableError(InvalidMetadataError, code=83):
+    """No replica can become the partition's leader now (``EligibleLeadersNotAvailableException``)."""
+
+
+class ElectionNotNeededError(InvalidMetadataError, code=84):
+    """The partition needs no new leader (``ElectionNotNeededException``)."""
+
+
 class InvalidRecordError(KafkaError, code=87):
     """The broker refused the record as invalid."""
+
+
+class UnstableOffsetCommitError(RetriableError, code=88):
+    """A transaction with offsets of the partition has not ended yet (``UnstableOffsetCommitException``)."""
 
 
 class ThrottlingQuotaExceededError(RetriableError, code=89):
@@ -306,6 +335,22 @@ class UnknownTopicIdError(InvalidMetadataError, code=100):
 
 class InconsistentTopicIdError(InvalidMetadataError, code=103):
     """The topic was deleted and recreated (``InconsistentTopicIdException``)."""
+
+
+class FetchSessionTopicIdError(RetriableError, code=106):
+    """The fetch session has another id of the topic (``FetchSessionTopicIdException``)."""
+
+
+class ShareSessionNotFoundError(RetriableError, code=122):
+    """The broker knows no such share session (``ShareSessionNotFoundException``)."""
+
+
+class InvalidShareSessionEpochError(RetriableError, code=123):
+    """The share session has another epoch (``InvalidShareSessionEpochException``)."""
+
+
+class ShareSessionLimitReachedError(RetriableError, code=133):
+    """The broker has no room for another share session (``ShareSessionLimitReachedException``)."""
 
 
 # Of transactions, and of the consumer groups whose offsets they commit.

@@ -97,11 +97,10 @@ def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str
             )
         return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
     error = error_for_code(code)
-    is_unnamed = error is UnknownServerError or error.code != code
-    name = f"error code {code}" if is_unnamed else error.__name__
+    name = f"error code {code}" if error is UnknownServerError else error.__name__
     words = shown(result.error_message or "")
     said = f": {words}" if words else ""
-    if is_unnamed:
+    if error is UnknownServerError:
         words = name + said
     invalid = {
         each.batch_index: _attributed(node, shown(each.batch_index_error_message or "") or words)
