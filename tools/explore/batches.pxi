@@ -57,6 +57,11 @@ cdef struct Numbering:
     uint64_t can_forget
     uint64_t left
     uint64_t sequence[LOG]
+    # Whether a request can be late, and the one that is: records, 0 for none, and number.
+    uint64_t can_delay
+    uint64_t late
+    uint64_t late_epoch
+    uint64_t late_sequence
     SenderMemory senders[MOST + 1]
 
 
@@ -920,6 +925,7 @@ def run(
     uint64_t begin=0,
     bint parts=False,
     int refuses=0,
+    bint late=False,
     bint buffers=False,
 ):
     """Explore a scenario.
@@ -941,6 +947,7 @@ def run(
         begin: the first sequence number; the broker knows the producer if it is not 0.
         parts: whether the broker refuses batches of two records.
         refuses: bits of the records that it refuses.
+        late: whether a request can reach the broker after its sender's death, or after it is sent again.
         buffers: whether stores wait in store buffers.
 
     Returns:
@@ -959,7 +966,7 @@ def run(
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
     has_lane, commits, rows, expires = name == "lanes", commit, columns, name == "expiry"
     expiring, splits, refused = expired, parts, refuses
-    shared.numbering.left, shared.numbering.can_forget = retried, forgets
+    shared.numbering.left, shared.numbering.can_forget, shared.numbering.can_delay = retried, forgets, late
     if name == "sequences":
         slot_size = SLOT_SIZE if parts else RECORD_SIZE
         return explore_numbering(number, deaths, begin)

@@ -5,8 +5,8 @@ one once all before it are dead. What each knows is `Sequences` itself: the obje
 What the loop around it does in Python is transcribed: the steps of `Sender.run_once`, `ResponseHandler.handle`,
 `SequenceDoubt`, `BatchSplitter`, `BatchDrainer`, `BatchExpirer` and `BatchCompleter`.
 
-The broker fails to get a request, or to answer it, `retried` times; answers come in order, sooner or later. It can have
-an unclean shutdown, and then knows only its last batch. It can refuse batches of two records, or some records alone.
+The broker fails to get a request, or to answer it, `retried` times, or gets one late; answers come in order. It can
+have an unclean shutdown, and then knows only its last batch. It can refuse batches of two records, or some records.
 Batches can expire at any time. No record may be in the log twice, or before an earlier one; each that has not failed is
 there. Each is completed once, as what it is.
 """
@@ -85,12 +85,14 @@ cdef uint64_t count_in(uint64_t numbers) noexcept nogil:
     return count
 
 
-cdef int store_in_log(uint64_t numbers, uint64_t epoch, uint64_t sequence) noexcept nogil:
+cdef int store_in_log(uint64_t numbers, uint64_t epoch, uint64_t sequence, bint is_late) noexcept nogil:
     """Answer a request as a broker does, by producer epoch and sequence number; return an error code."""
     cdef Numbering *broker = &shared.numbering
     cdef uint64_t index, logged = explore_peek(&shared.ghost.logged), failures = explore_peek(&shared.ghost.failures)
     cdef uint64_t count = count_in(numbers), each = numbers
-    explore_assert(not broker.is_known or epoch >= broker.epoch, b"a batch is sent under an old epoch")
+    if broker.is_known and epoch < broker.epoch:
+        explore_assert(is_late, b"a batch is sent under an old epoch")
+        return LOST
     if splits and count > 1 or refused >> (numbers - 1) % MOST_TURNS & 1 and count == 1:
         return TOO_LARGE
     for index in range(broker.forgotten, logged):
@@ -105,7 +107,8 @@ cdef int store_in_log(uint64_t numbers, uint64_t epoch, uint64_t sequence) noexc
     while each:
         explore_assert(not times_in(shared.ghost.records, logged, each & 0xFF), b"a record is stored twice")
         explore_assert(
-            not times_in(shared.ghost.failed_records, failures, each & 0xFF), b"a record is stored after it has failed"
+            is_late or not times_in(shared.ghost.failed_records, failures, each & 0xFF),
+            b"a record is sent after it has failed",
         )
         each >>= 8
     shared.ghost.records[logged] = numbers
@@ -115,20 +118,33 @@ cdef int store_in_log(uint64_t numbers, uint64_t epoch, uint64_t sequence) noexc
     return 0
 
 
+cdef void arrive() noexcept nogil:
+    """Let a request that is late reach the broker, or not yet; there is no one for its answer."""
+    cdef Numbering *broker = &shared.numbering
+    cdef uint64_t numbers = broker.late
+    if numbers and explore_choose():
+        broker.late = 0
+        store_in_log(numbers, broker.late_epoch, broker.late_sequence, True)
+
+
 cdef int send_batch(uint64_t slot) noexcept nogil:
     """Send a batch, or its part, under its `RecordBatch.identity`; return the error code of the answer."""
     cdef Numbering *broker = &shared.numbering
     cdef uint64_t number = load_relaxed(&header_at(slot).sequence), sequence = part_sequence_of(header_at(slot))
     cdef uint64_t numbers = numbers_in(slot, completed_of(header_at(slot)), end_to_send(slot))
     explore_assert(number != 0, b"a batch is sent without a number")
+    arrive()
     if broker.can_forget and explore_peek(&shared.ghost.logged) > 1 and explore_choose():
         broker.can_forget, broker.forgotten = False, explore_peek(&shared.ghost.logged) - 1
     if broker.left and explore_choose():
         broker.left -= 1
         if explore_choose():
-            store_in_log(numbers, (number >> EPOCH_SHIFT) - 1, sequence)
+            store_in_log(numbers, (number >> EPOCH_SHIFT) - 1, sequence, False)
+        elif broker.can_delay and explore_choose():
+            broker.can_delay, broker.late = False, numbers
+            broker.late_epoch, broker.late_sequence = (number >> EPOCH_SHIFT) - 1, sequence
         return LOST
-    return store_in_log(numbers, (number >> EPOCH_SHIFT) - 1, sequence)
+    return store_in_log(numbers, (number >> EPOCH_SHIFT) - 1, sequence, False)
 
 
 # --- the sender -----------------------------------------------------------------------------------
@@ -362,6 +378,7 @@ cdef void serve(int me) noexcept:
     while not is_all_free() and idle < 3 and answered < MOST_ANSWERS:
         if expiring and not shared.ghost.now and explore_choose():
             shared.ghost.now = 1
+        arrive()
         expire_numbered(me)
         if sequences.undecided_count and not sequences._first_to_try(sequences._of(0)):
             reenqueue_undecided(me)
@@ -373,6 +390,7 @@ cdef void serve(int me) noexcept:
         if count:
             answered += count
             take_answers(me, &requests, count)
+    arrive()
     explore_assert(idle < 3, b"a batch is never sent")
     explore_assert(answered < MOST_ANSWERS, b"batches are sent for ever")
 
