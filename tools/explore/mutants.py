@@ -85,6 +85,8 @@ LONG: Final = (
     Scenario("batches", 2, 1, records=3, growth=True, checksums=True),
     Scenario("batches", 2, 2, records=2, growth=True, buffers=True),
     Scenario("batches", 2, 1, records=2, buffers=True),
+    Scenario("expiry", 2, 2, records=2, retried=1),
+    Scenario("expiry", 2, 1, records=3),
     Scenario("expiry", 3, 0),
     Scenario("sequences", 2, 2, records=3, retried=2, begin=(1 << 31) - 2),
     Scenario("sequences", 2, 1, records=3, retried=2, forgets=True, expired=1, begin=1),
