@@ -84,11 +84,25 @@ cdef uint64_t range_of(const SlotHeader *header) noexcept nogil:
     return completed << 32 | (0 if end == count_of(header) else end - completed)
 
 
-cdef void conclude_batch(SlotHeader *header, uint64_t base_offset, uint64_t result) noexcept nogil:
-    """Store the outcome of a batch in flight; the last store makes it count."""
+cdef void conclude_batch(SlotHeader *header, uint64_t end, uint64_t base_offset, uint64_t result) noexcept nogil:
+    """Store the outcome of a batch in flight, or of a part with its end; the last store makes it count."""
+    cdef uint64_t part = load_relaxed(&header.part)
+    if part:
+        store_release(&header.part, end << PROGRESS_SHIFT | part & PROGRESS_MASK)
     store_relaxed(&header.base_offset, base_offset)
     store_relaxed(&header.result, result)
     store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)
+
+
+cdef void complete_part(SlotHeader *header, bint never_stored) noexcept nogil:
+    """Mark the part that the result words cover as complete; the rest starts without attempts."""
+    cdef uint64_t completed = load_relaxed(&header.completed)
+    cdef uint64_t end = load_relaxed(&header.part) >> PROGRESS_SHIFT
+    cdef uint64_t skipped = completed >> PROGRESS_SHIFT
+    if never_stored:
+        skipped += end - (completed & PROGRESS_MASK)
+    store_release(&header.completed, skipped << PROGRESS_SHIFT | end)
+    store_relaxed(&header.attempts, load_relaxed(&header.attempts) & TIME_MASK)
 
 
 def undelivered(const uint64_t[::1] words not None, Geometry geometry not None):
@@ -447,13 +461,7 @@ cdef class RecordBatch:
 
     def complete_part(self, bint never_stored):
         """Mark the part that the result words cover as complete; the rest starts without attempts."""
-        cdef uint64_t completed = load_relaxed(&self.header.completed)
-        cdef uint64_t end = load_relaxed(&self.header.part) >> PROGRESS_SHIFT
-        cdef uint64_t skipped = completed >> PROGRESS_SHIFT
-        if never_stored:
-            skipped += end - (completed & PROGRESS_MASK)
-        store_release(&self.header.completed, skipped << PROGRESS_SHIFT | end)
-        store_relaxed(&self.header.attempts, load_relaxed(&self.header.attempts) & TIME_MASK)
+        complete_part(self.header, never_stored)
 
     @property
     def error_code(self):

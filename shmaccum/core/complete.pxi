@@ -84,10 +84,8 @@ cdef class Completer:
         records = end - completed_of(header)
         if stored:
             self.sequences.stored(batch, records)
-        if load_relaxed(&header.part):
-            store_release(&header.part, end << PROGRESS_SHIFT | load_relaxed(&header.part) & PROGRESS_MASK)
         conclude_batch(
-            header, <uint64_t>(base_offset + 1), rest << RESULT_SHIFT | <uint64_t>error & ERROR_CODE_MASK
+            header, end, <uint64_t>(base_offset + 1), rest << RESULT_SHIFT | <uint64_t>error & ERROR_CODE_MASK
         )
         # Records are counted when their part completes, a batch when its last part does.
         batches = end == count

@@ -37,6 +37,8 @@ as soon as the first is refused. Here they are sent again under their old number
 
 One gap remains, as in Kafka's idempotent producer. A broker can store a request of a connection closed long ago, after
 it has answered the same batch on another one. No producer can know that.
+
+All schedules of small scenarios of it are walked in ``tools/explore/numbering.pxi``.
 """
 
 cdef enum:
@@ -60,6 +62,10 @@ cdef struct Outstanding:
     bint refused
     # Whether one of the batches may be back in the deque.
     bint returned
+    # The undecided ones, in the same way, and how many. One that expires is no longer among the first ones.
+    uint64_t undecided
+    uint64_t last_undecided
+    uint64_t undecided_count
 
 
 @cython.final
@@ -82,29 +88,30 @@ cdef class Sequences:
     cdef bint id_is_spent
     cdef public bint lanes_failed
     cdef readonly Py_ssize_t undecided_count
-    cdef dict undecided
-    """Partition entry -> its undecided batches, in order."""
     cdef Outstanding *partitions
     cdef uint64_t *following
     """By slot: slot + 1 of the next batch of its partition, 0 for none."""
     cdef uint64_t *listed_of
     """By slot: partition entry + 1 whose list it is in, 0 for none."""
+    cdef uint64_t *undecided_behind
+    """By slot: slot + 1 of the next undecided batch of its partition, 0 for none."""
 
     def __cinit__(self, Segment segment not None, bint enabled):
         self.segment, self.enabled = segment, enabled
         self.deques = deques_of(segment)
-        self.undecided = {}
         cdef size_t partitions = self.deques.max_partitions, slots = self.deques.slots.slot_count
         self.partitions = <Outstanding *>PyMem_Calloc(partitions, sizeof(Outstanding))
         self.following = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
         self.listed_of = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
-        if not (self.partitions and self.following and self.listed_of):
+        self.undecided_behind = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
+        if not (self.partitions and self.following and self.listed_of and self.undecided_behind):
             raise MemoryError(f"no memory for {partitions} partitions and {slots} slots")
 
     def __dealloc__(self):
         PyMem_Free(self.partitions)
         PyMem_Free(self.following)
         PyMem_Free(self.listed_of)
+        PyMem_Free(self.undecided_behind)
 
     def __reduce__(self):
         raise TypeError("Sequences cannot be pickled: their memory belongs to this process")
@@ -145,16 +152,19 @@ cdef class Sequences:
 
         One of a lane that its holder has closed meanwhile stays as it is: it must not be sent.
         """
+        self._drained(batch)
+
+    cdef int _drained(self, RecordBatch batch) except -1:
         cdef Outstanding *outstanding
         cdef PartitionEntry *partition
         cdef uint64_t producer_id, following, first
         if not self.enabled:
-            return
+            return 0
         outstanding, partition = self._of(batch.partition), partition_of(&self.deques, batch.partition)
         if not self._is_numbered(batch.header, batch.partition):
             producer_id = load_acquire(self._id_of(outstanding))
             if not producer_id:
-                return
+                return 0
             following = load_relaxed(&partition.next_sequence)
             number_batch(batch.header, producer_id - 1, following >> EPOCH_SHIFT, following & SEQUENCE_MASK)
             self._set_next(partition, following >> EPOCH_SHIFT, end_sequence_of(batch.header))
@@ -162,10 +172,13 @@ cdef class Sequences:
         first = self._first_to_try(outstanding)
         if first == batch.slot + 1:
             outstanding.alone, outstanding.refused = first, False
-        self._go_on(batch.partition)
+        return self._go_on(batch.partition)
 
     def stored(self, RecordBatch batch not None, uint64_t records):
         """Note that the broker has stored ``records`` more of a batch; before its producers can see that."""
+        self._stored(batch, records)
+
+    cdef void _stored(self, RecordBatch batch, uint64_t records) noexcept:
         cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
         cdef uint64_t end
         if not self._is_numbered(batch.header, batch.partition):
@@ -182,11 +195,18 @@ cdef class Sequences:
 
         With another batch in flight that can still change: the batch is sent again, and refused again if it is true.
         """
+        self._refused(batch)
+
+    cdef void _refused(self, RecordBatch batch) noexcept:
         if self._is_asked_for_alone(batch):
             self._of(batch.partition).refused = True
 
     def is_stored(self, RecordBatch batch not None):
         """Return whether the broker certainly has a batch, because it has a later one."""
+        return self._is_stored(batch)
+
+    cdef bint _is_stored(self, RecordBatch batch) noexcept:
+        cdef uint64_t acked
         if load_relaxed(&batch.header.part) or not self._is_numbered(batch.header, batch.partition):
             return False
         acked = self._acked(partition_of(&self.deques, batch.partition))
@@ -194,19 +214,25 @@ cdef class Sequences:
 
     def finished(self, RecordBatch batch not None):
         """Note that a batch is acknowledged or has failed; while in flight, the broker can still store a failed one."""
+        self._finished(batch)
+
+    cdef int _finished(self, RecordBatch batch) except -1:
         cdef Outstanding *outstanding
         if not self.enabled:
-            return
+            return 0
         outstanding = self._of(batch.partition)
         if self._remove(batch.slot) and outstanding.alone == batch.slot + 1:
             outstanding.alone, outstanding.refused = 0, False
-        self._go_on(batch.partition)
+        return self._go_on(batch.partition)
 
     def give_back(self, RecordBatch batch not None):
         """Give the numbers that a split batch did not use to the next batch, if that has none yet.
 
         Idempotent: a sender that died after this has changed the next number.
         """
+        self._give_back(batch)
+
+    cdef void _give_back(self, RecordBatch batch) noexcept:
         cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
         cdef uint64_t skipped = load_relaxed(&batch.header.completed) >> PROGRESS_SHIFT
         cdef uint64_t end = end_sequence_of(batch.header), following = load_relaxed(&partition.next_sequence)
@@ -235,11 +261,14 @@ cdef class Sequences:
             held: all batches of the slab by position, those in flight put back.
             count: number of partitions.
         """
+        self._recover(held, count)
+
+    cdef int _recover(self, list held, uint64_t count) except -1:
         cdef RecordBatch batch
         cdef PartitionEntry *partition
         cdef uint64_t entry, epoch
         if not self.enabled:
-            return
+            return 0
         self._forget()
         for batch in held:
             if not self._is_numbered(batch.header, batch.partition):
@@ -252,11 +281,15 @@ cdef class Sequences:
             self._append(self._of(batch.partition), batch.partition, batch.slot)
         for entry in range(min(count, self.deques.max_partitions)):
             self._review(entry)
+        return 0
 
     # --- undecided batches ------------------------------------------------------------------------
 
     def can_be_decided(self, RecordBatch batch not None):
         """Return whether batches behind a refused one were sent before, so that their answers can decide it."""
+        return self._can_be_decided(batch)
+
+    cdef bint _can_be_decided(self, RecordBatch batch) noexcept:
         cdef Outstanding *outstanding = self._of(batch.partition)
         cdef uint64_t slot = outstanding.first
         cdef bint is_followed = False
@@ -272,20 +305,41 @@ cdef class Sequences:
 
     def suspend(self, RecordBatch batch not None):
         """Make a batch undecided: it stays in flight, and the next one is sent."""
-        self.undecided.setdefault(batch.partition, []).append(batch)
+        self._suspend(batch)
+
+    cdef int _suspend(self, RecordBatch batch) except -1:
+        cdef Outstanding *outstanding = self._of(batch.partition)
+        self.undecided_behind[batch.slot] = 0
+        if outstanding.undecided:
+            self.undecided_behind[outstanding.last_undecided - 1] = batch.slot + 1
+        else:
+            outstanding.undecided = batch.slot + 1
+        outstanding.last_undecided = batch.slot + 1
+        outstanding.undecided_count += 1
         self.undecided_count += 1
-        self._of(batch.partition).alone = 0
-        self._review(batch.partition)
+        outstanding.alone = 0
+        return self._review(batch.partition)
 
     def take_undecided(self, uint64_t entry):
-        """Return the undecided batches of a partition, in order, and forget that they are."""
-        cdef list batches = self.undecided.pop(entry, [])
-        self.undecided_count -= len(batches)
-        return batches
+        """Return the slots of the undecided batches of a partition, in order, and forget that they are."""
+        cdef list slots = []
+        self._check(entry)
+        while self.partitions[entry].undecided:
+            slots.append(self._pop_undecided(entry))
+        return slots
+
+    cdef uint64_t _pop_undecided(self, uint64_t entry) noexcept:
+        """Return the slot of the first undecided batch, of which there is one, and forget that it is."""
+        cdef Outstanding *outstanding = &self.partitions[entry]
+        cdef uint64_t slot = outstanding.undecided - 1
+        outstanding.undecided = self.undecided_behind[slot]
+        outstanding.undecided_count -= 1
+        self.undecided_count -= 1
+        return slot
 
     def undecided_partitions(self):
         """Return the entries of the partitions with undecided batches."""
-        return list(self.undecided)
+        return [entry for entry in range(self.deques.max_partitions) if self.partitions[entry].undecided]
 
     def is_undecided(self, RecordBatch batch not None):
         """Return whether a batch is undecided."""
@@ -351,7 +405,9 @@ cdef class Sequences:
             self.id_is_spent = False
         return 0
 
-    cdef bint _is_held(self, const Outstanding *outstanding, uint64_t entry, bint returned, bint begins_returned):
+    cdef bint _is_held(
+        self, const Outstanding *outstanding, uint64_t entry, bint returned, bint begins_returned
+    ) noexcept:
         if outstanding.refused:
             return True  # until nothing is in flight
         if returned:
@@ -379,12 +435,12 @@ cdef class Sequences:
             )
         return 0
 
-    cdef bint _is_asked_for_alone(self, RecordBatch batch):
+    cdef bint _is_asked_for_alone(self, RecordBatch batch) noexcept:
         """Return whether a batch was sent as the first, with none but undecided ones in flight."""
         cdef uint64_t in_flight = load_relaxed(&partition_of(&self.deques, batch.partition).in_flight)
         if self._of(batch.partition).alone != batch.slot + 1:
             return False
-        return in_flight == <uint64_t>self._number_undecided(batch.partition) + 1
+        return in_flight == self._number_undecided(batch.partition) + 1
 
     cdef bint _leads_nowhere(self, const Outstanding *outstanding, uint64_t entry) noexcept:
         """Return whether the broker certainly has none of the queued batches and cannot accept their numbers."""
@@ -515,29 +571,26 @@ cdef class Sequences:
         self.listed_of[slot] = 0
         return True
 
-    cdef uint64_t _first_to_try(self, const Outstanding *outstanding) except? 0:
+    cdef uint64_t _first_to_try(self, const Outstanding *outstanding) noexcept:
         """Return slot + 1 of the first numbered batch that is neither complete nor undecided; 0 for none."""
         cdef uint64_t slot = outstanding.first
         while slot and self.undecided_count and self._is_undecided(self.listed_of[slot - 1] - 1, slot - 1):
             slot = self.following[slot - 1]
         return slot
 
-    cdef Py_ssize_t _number_undecided(self, uint64_t entry) except -1:
-        return len(self.undecided.get(entry, ())) if self.undecided_count else 0
+    cdef uint64_t _number_undecided(self, uint64_t entry) noexcept:
+        return self.partitions[entry].undecided_count if self.undecided_count else 0
 
-    cdef int _is_undecided(self, uint64_t entry, uint64_t slot) except -1:
-        cdef RecordBatch batch
-        if self.undecided_count:
-            for batch in self.undecided.get(entry, ()):
-                if batch.slot == slot:
-                    return True
-        return False
+    cdef bint _is_undecided(self, uint64_t entry, uint64_t slot) noexcept:
+        cdef uint64_t each = self.partitions[entry].undecided if self.undecided_count else 0
+        while each and each != slot + 1:
+            each = self.undecided_behind[each - 1]
+        return each != 0
 
     cdef int _forget(self) except -1:
         """Forget all partitions but those of lanes, which have other producer ids."""
         cdef uint64_t entry
         cdef Outstanding *outstanding
-        self.undecided.clear()
         self.undecided_count = 0
         for entry in range(self.deques.max_partitions):
             outstanding = &self.partitions[entry]

@@ -45,4 +45,4 @@ def test_the_mutant_of_the_day_is_found() -> None:
     (found,) = explored([mutant.scenario], mutant)
     assert found.violation is not None
     assert mutant.said in found.violation
-    assert set(found.trace) <= set("012abcABC")
+    assert set(found.trace) <= set("012abcABCpqr")

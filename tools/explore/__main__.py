@@ -28,13 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (found,) = explored([mutant.scenario], mutant)
             is_found = found.violation is not None and mutant.said in found.violation
             wrong += not is_found
-            print(f"{mutant.name:<24} {mutant.scenario!s:<62} {found.violation or 'NOT FOUND'}", flush=True)
+            print(f"{mutant.name:<24} {mutant.scenario!s:<82} {found.violation or 'NOT FOUND'}", flush=True)
         return int(wrong > 0)
     scenarios = (*SCENARIOS, *(LONG if options.long else ()))
     for scenario, found in zip(scenarios, explored(scenarios), strict=True):
         wrong += found.violation is not None
         what = f"{found.violation}: {found.trace}" if found.violation else "holds"
-        print(f"{scenario!s:<62} {found.states:>12,} states {found.transitions:>12,} steps  {what}")
+        print(f"{scenario!s:<82} {found.states:>12,} states {found.transitions:>12,} steps  {what}")
     return int(wrong > 0)
 
 
@@ -43,7 +43,7 @@ def _race(mutants: Sequence[Mutant]) -> int:
     for mutant in mutants:
         is_found = mutant.said in raced([mutant.scenario], mutant)
         wrong += not is_found
-        print(f"{mutant.name:<24} {mutant.scenario!s:<62} {mutant.said if is_found else 'NOT FOUND'}", flush=True)
+        print(f"{mutant.name:<24} {mutant.scenario!s:<82} {mutant.said if is_found else 'NOT FOUND'}", flush=True)
     if not mutants and (report := raced(THREADED)):
         wrong = 1
         print(report, file=sys.stderr)

@@ -14,6 +14,8 @@ cdef enum:
     GROWING_SLOT_SIZE = RECORD_SIZE + 2  # the second record lies in two slots
     MOST_TURNS = 3
     LOG = 8  # batches
+    EXPIRED = 7  # an error code
+    OBJECT_SIZE = 512  # a `Sequences` at most
     RING = 8  # completions
 
 
@@ -24,10 +26,43 @@ cdef struct Ghost:
     uint64_t batch[LOG]  # ids
     uint64_t records[LOG]  # a byte for each record
     word rung  # the sender's doorbell
-    uint64_t epoch[LOG]  # of lanes, as what follows: under which a batch was sent
+    uint64_t epoch[LOG]  # of lanes, as what follows, and of numbers: under which a batch was sent
     word finished  # batches
     word over[2]  # whether a producer has ended
     word committed[2]  # whether its transaction is
+    uint64_t now  # of batches that expire, as what follows: the sender's clock
+    uint64_t place[MOST][MOST_TURNS]  # ids + 1 of the batches of accepted records
+    uint64_t said[MOST][MOST_TURNS]  # what a completion has said of them, as an error code + 1; 0 before
+    word failures
+    uint64_t failed[LOG]  # ids
+    uint64_t failed_records[LOG]
+
+
+cdef struct SenderMemory:
+    # What a sender knows of sequence numbers: a copy of its `Sequences`, and what that points to.
+    char object[OBJECT_SIZE]
+    Outstanding outstanding
+    uint64_t following[SLOTS]
+    uint64_t listed_of[SLOTS]
+    uint64_t undecided_behind[SLOTS]
+
+
+cdef struct Numbering:
+    # What the broker of ``numbering.pxi`` knows of the producer: whether any, its epoch, which number comes next; how
+    # much of the log it has forgotten, and whether it can forget; how many requests can fail. What the senders know.
+    uint64_t is_known
+    uint64_t epoch
+    uint64_t expected
+    uint64_t forgotten
+    uint64_t can_forget
+    uint64_t left
+    uint64_t sequence[LOG]
+    # Whether a request can be late, and the one that is: records, 0 for none, and number.
+    uint64_t can_delay
+    uint64_t late
+    uint64_t late_epoch
+    uint64_t late_sequence
+    SenderMemory senders[MOST + 1]
 
 
 cdef struct Shared:
@@ -42,6 +77,7 @@ cdef struct Shared:
     CompletionCell rings[MOST * RING]
     char headers[SLOTS * HEADER_SIZE]
     char slots[SLOTS * SLOT_SIZE]
+    Numbering numbering  # last: only its own scenarios have it in their states
 
 
 cdef Shared shared
@@ -53,6 +89,10 @@ cdef bint commits = False
 cdef bint closes = False
 cdef bint keeps_checksums = False
 cdef bint grows = False
+cdef bint expires = False
+cdef int expiring = 0
+cdef bint splits = False
+cdef int refused = 0
 cdef int rows = 0
 cdef int slot_size = SLOT_SIZE
 cdef int retries = 0
@@ -188,6 +228,8 @@ cdef bint is_looked_at(const void *at) noexcept nogil:
         return rows > 0
     if offset == <uint64_t>(<char *>&header.base_timestamp - <char *>header):
         return rows > 0
+    if expires and offset == <uint64_t>(<char *>&header.limits - <char *>header):
+        return True
     if offset == <uint64_t>(<char *>&header.state - <char *>header):
         return explore_has_deaths() or has_lane or rows > 0
     return offset >= <uint64_t>(<char *>&header.chain - <char *>header) and explore_has_deaths()
@@ -279,7 +321,10 @@ cdef void read_ring(Mine *mine) noexcept nogil:
     cdef Outcome outcome
     while mine.head < load_acquire(&process.ring_tail):
         outcome = ring_at(&rings, mine.me, mine.head)
-        note_told(mine.me, outcome.batch)
+        if expires:
+            note_outcome(mine.me, &outcome)
+        else:
+            note_told(mine.me, outcome.batch)
         if mine.made[outcome.batch & (1 << BATCH_SLOT_BITS) - 1].batch == outcome.batch:
             mine.made[outcome.batch & (1 << BATCH_SLOT_BITS) - 1].batch = 0
         mine.head += 1
@@ -402,6 +447,8 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
                 continue
             write_first(mine, &handle, &record)
     shared.ghost.accepted[mine.me] += 1
+    if expires:
+        shared.ghost.place[mine.me][turn] = _batch_of(&record) + 1
     if has_slot and not record.is_new:
         give_back(&handle)
     ring_for(&record)
@@ -614,6 +661,8 @@ cdef void deliver(uint64_t slot) noexcept nogil:
         not keeps_checksums or crc32c(0, bytes, size) == checksum_kept(header),
         b"a checksum is of other records",
     )
+    for index in range(<int>explore_peek(&shared.ghost.failures)):
+        explore_assert(shared.ghost.failed[index] != batch, b"a batch is sent after it has failed")
     for index in range(<int>explore_peek(&shared.ghost.logged)):
         if shared.ghost.batch[index] == batch:
             explore_assert(shared.ghost.records[index] == numbers, b"a batch has changed after it was sent")
@@ -633,7 +682,7 @@ cdef void complete(uint64_t slot, bint again) noexcept nogil:
     cdef SlotHeader *header = _header(&pool, slot)
     cdef Handle handle
     if not again:
-        conclude_batch(header, 1, 1 << RESULT_SHIFT)
+        conclude_batch(header, 0, 1, 1 << RESULT_SHIFT)
     rings_push(&rings, header, slot, again)
     handle.slot, handle.slots = slot, load_relaxed(&header.slots)
     handle.generation = load_relaxed(&header.generation)
@@ -765,12 +814,10 @@ cdef void reclaim() noexcept nogil:
         explore_assert(False, b"nothing can be reclaimed")
 
 
-cdef void recover() noexcept nogil:
-    """Do what a new sender does: put the locks right, reclaim, send again, and complete."""
-    cdef Pool pool = pool_of()
+cdef void put_right() noexcept nogil:
+    """Do what a new sender does first: put the locks and the deque right, and reclaim."""
     cdef Appending producer = appending_of()
     cdef Damage damage
-    cdef uint64_t state
     cdef int slot
     take_over(&shared.locks[LOCK_POOL])
     take_over(stripe_line())
@@ -783,6 +830,22 @@ cdef void recover() noexcept nogil:
         explore_assert(
             first_of(slot) == slot or not explore_peek(shared.bitmap) >> slot & 1, b"a slot of a batch is free"
         )
+
+
+cdef void check_all_is_free() noexcept nogil:
+    cdef Pool pool = pool_of()
+    cdef int slot
+    for slot in range(SLOTS):
+        explore_assert(explore_peek(&_header(&pool, slot).state) & STATE_MASK == STATE_FREE, b"a slot is never freed")
+    explore_assert(explore_peek(shared.bitmap) == (1 << SLOTS) - 1, b"the bitmap is wrong in the end")
+
+
+cdef void recover() noexcept nogil:
+    """Do what a new sender does: put all right, send again, and complete."""
+    cdef Pool pool = pool_of()
+    cdef uint64_t state
+    cdef int slot
+    put_right()
     for slot in range(SLOTS):
         state = explore_peek(&_header(&pool, slot).state) & STATE_MASK
         if state == STATE_IN_FLIGHT:
@@ -790,9 +853,7 @@ cdef void recover() noexcept nogil:
         if state == STATE_IN_FLIGHT or state == STATE_COMPLETING:
             complete(slot, state == STATE_COMPLETING)
     send_all()
-    for slot in range(SLOTS):
-        explore_assert(explore_peek(&_header(&pool, slot).state) & STATE_MASK == STATE_FREE, b"a slot is never freed")
-    explore_assert(explore_peek(shared.bitmap) == (1 << SLOTS) - 1, b"the bitmap is wrong in the end")
+    check_all_is_free()
 
 
 cdef void check_log() noexcept nogil:
@@ -859,27 +920,42 @@ def run(
     bint growth=False,
     int columns=0,
     bint commit=False,
+    int expired=0,
+    bint forgets=False,
+    uint64_t begin=0,
+    bint parts=False,
+    int refuses=0,
+    bint late=False,
     bint buffers=False,
 ):
     """Explore a scenario.
 
     Args:
-        name: "batches"; or "lanes" (``lanes.pxi``), whose options are `commit` and `buffers`.
+        name: "batches"; "expiry" (``expiry.pxi``); "lanes" (``lanes.pxi``), whose options are `commit` and `buffers`;
+            or "sequences" (``numbering.pxi``), of senders alone.
         number: of processes, the sender among them.
         deaths: most of them that die.
-        records: that each producer appends.
-        retried: batches that the broker does not get at first.
+        records: that each producer appends; all of them in "sequences".
+        retried: batches that the broker does not get, or does not answer, at first.
         ahead: whether the sender closes each batch before it takes it, to compress it meanwhile.
         checksums: whether producers keep checksums.
         growth: whether batches grow, because there is always something in flight.
         columns: rows that the last producer appends, in two calls, in place of records.
         commit: whether the lane's first holder commits, and the second one does not begin a transaction.
+        expired: bits of the batches that can expire.
+        forgets: whether the broker can have an unclean shutdown.
+        begin: the first sequence number; the broker knows the producer if it is not 0.
+        parts: whether the broker refuses batches of two records.
+        refuses: bits of the records that it refuses.
+        late: whether a request can reach the broker after its sender's death, or after it is sent again.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global has_lane, rows, commits, processes, turns, closes, keeps_checksums, grows, slot_size, retries
+    global has_lane, rows, commits, expires, expiring, splits, refused
+    global processes, turns, closes, keeps_checksums, grows, slot_size, retries
+    cdef uint64_t size
     processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
     grows, slot_size = growth, GROWING_SLOT_SIZE if growth else SLOT_SIZE
     memset(&shared, 0, sizeof(Shared))
@@ -888,12 +964,16 @@ def run(
     store_relaxed(&shared.superblock.partition_count, 1)
     store_relaxed(&shared.partition.in_flight, growth)
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
-    has_lane, commits, rows = name == "lanes", commit, columns
+    has_lane, commits, rows, expires = name == "lanes", commit, columns, name == "expiry"
+    expiring, splits, refused = expired, parts, refuses
+    shared.numbering.left, shared.numbering.can_forget, shared.numbering.can_delay = retried, forgets, late
+    if name == "sequences":
+        slot_size = SLOT_SIZE if parts else RECORD_SIZE
+        return explore_numbering(number, deaths, begin)
+    size = <uint64_t>(<char *>&shared.numbering - <char *>&shared)
+    if expires:
+        return found(explore(number, deaths, <char *>&shared, size, expiry_body, expiry_check, reach_of, buffers))
     if has_lane:
         set_up_lane()
-        return found(
-            explore(number, deaths, <char *>&shared, sizeof(Shared), lanes_body, lanes_check, reach_of, buffers)
-        )
-    return found(
-        explore(number, deaths, <char *>&shared, sizeof(Shared), batches_body, batches_check, reach_of, buffers)
-    )
+        return found(explore(number, deaths, <char *>&shared, size, lanes_body, lanes_check, reach_of, buffers))
+    return found(explore(number, deaths, <char *>&shared, size, batches_body, batches_check, reach_of, buffers))

@@ -29,9 +29,14 @@ _BATCHES: Final = (
     "tables",
     "ready",
     "batch",
+    "sequences",
 )
 _INCLUDED: Final = {"memory": _POOL, "batches": (*_POOL, *(f"{name}.pxi" for name in _BATCHES))}
 """Of each file of scenarios, what it needs of the core."""
+_SCENARIOS: Final = {
+    "memory": ("memory.pxi",),
+    "batches": ("batches.pxi", "lanes.pxi", "expiry.pxi", "numbering.pxi"),
+}
 _SMALL: Final = {"MAX_PROCESSES": 4, "WAITERS": 4, "SPINS": 0, "SPINS_FOR_SENDER": 0}
 """Sizes, for few states; no process spins."""
 
@@ -61,7 +66,7 @@ def build(
                 raise ValueError(f"{name} has {text.count(old)} times: {old}")
             text = text.replace(old, new)
         (directory / name).write_text(text)
-    files = ("engine.pxi", "batches.pxi", "lanes.pxi") if scenarios == "batches" else ("engine.pxi", f"{scenarios}.pxi")
+    files = ("engine.pxi", *_SCENARIOS[scenarios])
     for name in (*files, "engine.h"):
         shutil.copy(HERE / name, directory)
     if with_threads:

@@ -32,6 +32,7 @@ typedef struct {
     const void *next; /* what it accesses when it goes on; NULL if it does not access shared memory */
     int stores;       /* whether it changes that */
     int reach;        /* of that access */
+    int asks, answer; /* whether it waits for what the world does, and what that is */
     int buffered;
     Store buffer[MOST_BUFFERED]; /* the oldest first */
 } Process;
@@ -172,6 +173,17 @@ void explore_copy(void *to, const void *from, uint64_t size)
     memcpy(to, from, size);
 }
 
+/* Return what the world does, 0 or 1: both are walked. In the end it is 0. */
+static int explore_choose(void)
+{
+    if (engine.current < 0)
+        return 0;
+    engine.process[engine.current].asks = 1;
+    yield_now();
+    engine.process[engine.current].asks = 0;
+    return engine.process[engine.current].answer;
+}
+
 /* Let another process run. */
 static void explore_step(void)
 {
@@ -230,21 +242,23 @@ static int can_run(int number)
     return of->status == READY && (!of->awaited || *of->awaited != of->value || of->looks_seen != engine.looks);
 }
 
-/* A process whose next access no other one can see or change, -1 if none: the order of that access and of what others
- * do has no effect, so it alone is run. */
+/* A process whose next access no other one can see or change, or that asks what the world does; -1 if none. The order of
+ * that and of what others do has no effect, so it alone is run. */
 static int alone(void)
 {
     for (int each = 0; each < engine.processes; each++)
-        if (engine.process[each].next && can_run(each) &&
-            world.reach(engine.process[each].next, each, engine.process[each].stores) == ALONE)
+        if (can_run(each) && (engine.process[each].asks ||
+                              (engine.process[each].next && world.reach(engine.process[each].next, each,
+                                                                        engine.process[each].stores) == ALONE)))
             return each;
     return -1;
 }
 
 /* Run one process up to its next access that another process can see or change, or before which it can die. */
-static void run(int number)
+static void run(int number, int answer)
 {
     Process *of = &engine.process[number];
+    of->answer = answer;
     do {
         of->reach = of->next ? world.reach(of->next, number, of->stores) : SHARED;
         explore_assert(of->reach != FOREIGN || !of->stores, "a process changes what is another's");
@@ -372,7 +386,7 @@ static int goes_on(void)
 }
 
 /* Walk all schedules; return what is wrong, NULL if nothing. The trace is the choices up to there: `0` runs process 0,
- * `a` kills it, `A` lets its oldest store reach memory. */
+ * `a` kills it, `A` lets its oldest store reach memory, `p` runs it with 1 for an answer. */
 static const char *explore(int processes, int deaths, char *shared, uint64_t size, void (*body)(int),
                            const char *(*check)(int), int (*reach)(const void *, int, int), int has_buffers)
 {
@@ -399,20 +413,20 @@ static const char *explore(int processes, int deaths, char *shared, uint64_t siz
     path[0].image = save();
     while (depth && !violation) {
         int action = path[depth - 1].next++;
-        if (action == 3 * processes) {
+        if (action == 4 * processes) {
             free(path[--depth].image);
             continue;
         }
         restore(path[depth - 1].image);
-        int number = action % processes;
+        int number = action % processes, kind = action / processes;
         int only = alone();
         if (only >= 0 && number != only)
             continue;
-        if (action < processes) {
-            if (!can_run(number))
+        if (kind == 0 || kind == 3) {
+            if (!can_run(number) || (kind == 3 && !engine.process[number].asks))
                 continue;
-            run(number);
-        } else if (action < 2 * processes) {
+            run(number, kind == 3);
+        } else if (kind == 1) {
             if (!engine.deaths_left || engine.process[number].status != READY)
                 continue;
             drain_all(&engine.process[number]); /* what was executed is not lost */
@@ -426,7 +440,7 @@ static const char *explore(int processes, int deaths, char *shared, uint64_t siz
             drain_one(&engine.process[number]);
         }
         world.transitions++;
-        world.trace[depth - 1] = (char)("0aA"[action / processes] + number);
+        world.trace[depth - 1] = (char)("0aAp"[kind] + number);
         if (!is_new(hash_of_state()) && !engine.violation)
             continue;
         int more = goes_on();

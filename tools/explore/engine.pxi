@@ -2,6 +2,7 @@
 
 cdef extern from "engine.h" nogil:
     void explore_step()
+    bint explore_choose()
     int SHARED
     int ALONE
     int FOREIGN

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 
 class Scenario:
-    """A scenario of ``memory.pxi``, ``batches.pxi`` or ``lanes.pxi``.
+    """A scenario of ``memory.pxi``, ``batches.pxi``, ``lanes.pxi``, ``expiry.pxi`` or ``numbering.pxi``.
 
     Args:
-        name: lock, pool, waiters, growth, batches or lanes.
+        name: lock, pool, waiters, growth, batches, lanes, expiry or sequences.
         processes: how many there are.
         deaths: most of them that die.
         options: more arguments of the file's ``run``.
@@ -17,7 +17,7 @@ class Scenario:
 
     def __init__(self, name: str, processes: int, deaths: int, **options: int) -> None:
         self.name = name
-        self.file = "batches" if name in ("batches", "lanes") else "memory"
+        self.file = "memory" if name in ("lock", "pool", "waiters", "growth") else "batches"
         self.processes = processes
         self.deaths = deaths
         self.options = options
@@ -56,6 +56,14 @@ SCENARIOS: Final = (
     Scenario("batches", 3, 0),
     Scenario("batches", 2, 1, columns=3),
     Scenario("lanes", 3, 0, commit=True),
+    Scenario("expiry", 2, 1),
+    Scenario("expiry", 2, 1, records=2, retried=1),
+    Scenario("sequences", 1, 0, records=3, retried=3, forgets=True, expired=1),
+    Scenario("sequences", 2, 1, records=3, retried=2, expired=2, begin=1),
+    Scenario("sequences", 3, 2, records=2, retried=1, begin=1),
+    Scenario("sequences", 2, 1, records=2, retried=2, expired=1, begin=1, late=True),
+    Scenario("sequences", 2, 1, records=3, retried=1, parts=True),
+    Scenario("sequences", 2, 1, records=3, retried=1, begin=1, parts=True, refuses=1),
     Scenario("lock", 3, 1, buffers=True),
     Scenario("pool", 2, 1, buffers=True),
     Scenario("waiters", 2, 1, slots=1, buffers=True),
@@ -77,6 +85,13 @@ LONG: Final = (
     Scenario("batches", 2, 1, records=3, growth=True, checksums=True),
     Scenario("batches", 2, 2, records=2, growth=True, buffers=True),
     Scenario("batches", 2, 1, records=2, buffers=True),
+    Scenario("expiry", 2, 2, records=2, retried=1),
+    Scenario("expiry", 2, 1, records=3),
+    Scenario("expiry", 3, 0),
+    Scenario("sequences", 2, 2, records=3, retried=2, begin=(1 << 31) - 2),
+    Scenario("sequences", 2, 1, records=3, retried=2, forgets=True, expired=1, begin=1),
+    Scenario("sequences", 2, 1, records=3, retried=2, expired=1, begin=1, late=True),
+    Scenario("sequences", 2, 2, records=3, retried=2, begin=1, parts=True, refuses=1),
     Scenario("lanes", 3, 0),
     Scenario("lanes", 3, 1, commit=True),
     Scenario("lanes", 3, 1),
@@ -580,6 +595,144 @@ MUTANTS: Final = (
         "    if True:\n",
         Scenario("lanes", 3, 1),
         "a committed record is lost",
+    ),
+    Mutant(
+        "EXPIRES_AS_SEEN",
+        "drain.pxi",
+        "        slot >= deques.slots.slot_count or load_relaxed(&header_of(&deques.slots, slot).limits) == limits\n",
+        "        True\n",
+        Scenario("expiry", 3, 0),
+        "a record fails before its producer's time",
+    ),
+    Mutant(
+        "LIMITS_STAY",
+        "append.pxi",
+        "            timeout_ms = producer.timeout_ms\n",
+        "            pass\n",
+        Scenario("expiry", 3, 0),
+        "a record fails before its producer's time",
+    ),
+    Mutant(
+        "RESULT_BEHIND_STATE",
+        "batch.pxi",
+        "    store_relaxed(&header.result, result)\n"
+        "    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)\n",
+        "    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)\n"
+        "    store_relaxed(&header.result, result)\n",
+        Scenario("expiry", 2, 1),
+        "an acknowledged record is lost",
+    ),
+    Mutant(
+        "NEVER_COMPLETING",
+        "batch.pxi",
+        "    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)\n",
+        "",
+        Scenario("expiry", 2, 0),
+        "a completion comes twice",
+    ),
+    Mutant(
+        "NUMBER_TAKEN_TWICE",
+        "sequences.pxi",
+        "                self._set_next(partition, epoch, end_sequence_of(batch.header))\n",
+        "                pass\n",
+        Scenario("sequences", 2, 1, records=2, begin=1),
+        "an acknowledged record is lost",
+    ),
+    Mutant(
+        "NUMBERED_AGAIN",
+        "sequences.pxi",
+        "        if not self._is_numbered(batch.header, batch.partition):\n            producer_id",
+        "        if True:\n            producer_id",
+        Scenario("sequences", 1, 0, records=2, retried=1),
+        "a record is stored twice",
+    ),
+    Mutant(
+        "FIRST_NOT_ALONE",
+        "sequences.pxi",
+        "outstanding.first != 0 and not self._is_known(entry)",
+        "False",
+        Scenario("sequences", 1, 0, records=2, retried=1),
+        "an acknowledged record is lost",
+    ),
+    Mutant(
+        "NEVER_UNDECIDED",
+        "sequences.pxi",
+        "        return is_followed\n",
+        "        return False\n",
+        Scenario("sequences", 1, 0, records=3, retried=3, begin=1, forgets=True),
+        "a record is stored twice",
+    ),
+    Mutant(
+        "SAME_NUMBERS_AFTER_BUMP",
+        "sequences.pxi",
+        "        self._set_next(partition, epoch + 1, 0)\n",
+        "        self._set_next(partition, epoch + 1, 1)\n",
+        Scenario("sequences", 1, 0, records=2, retried=1, begin=1, expired=1),
+        "a batch is never sent",
+    ),
+    Mutant(
+        "NO_BUMP",
+        "sequences.pxi",
+        "            self._bump(outstanding, partition)\n        slot",
+        "            pass\n        slot",
+        Scenario("sequences", 1, 0, records=2, retried=1, begin=1, expired=1),
+        "a batch is never sent",
+    ),
+    Mutant(
+        "NUMBER_OF_OLD_EPOCH",
+        "sequences.pxi",
+        "        return (number >> EPOCH_SHIFT) - 1 == following >> EPOCH_SHIFT\n",
+        "        return True\n",
+        Scenario("sequences", 1, 0, records=2, retried=1, begin=1, expired=1),
+        "batches are sent for ever",
+    ),
+    Mutant(
+        "STORED_IF_REFUSED",
+        "sequences.pxi",
+        "        return (acked - end_sequence_of(batch.header) & LAST_SEQUENCE) < HALF_OF_SEQUENCES\n",
+        "        return True\n",
+        Scenario("sequences", 1, 0, records=2, retried=1, begin=1),
+        "an acknowledged record is lost",
+    ),
+    Mutant(
+        "REFUSED_IF_STORED",
+        "sequences.pxi",
+        "        return (acked - end_sequence_of(batch.header) & LAST_SEQUENCE) < HALF_OF_SEQUENCES\n",
+        "        return False\n",
+        Scenario("sequences", 1, 0, records=2, retried=1, begin=1, forgets=True),
+        "a record is stored twice",
+    ),
+    Mutant(
+        "PART_AS_WHOLE",
+        "batch.pxi",
+        "    if not part:\n        return 0\n    return completed << 32",
+        "    return 0\n    return completed << 32",
+        Scenario("sequences", 1, 0, records=2, parts=True),
+        "a record is not completed once",
+    ),
+    Mutant(
+        "PART_KEEPS_NUMBER",
+        "batch.pxi",
+        "    return next_sequence(sequence, (completed & PROGRESS_MASK) - (completed >> PROGRESS_SHIFT))\n",
+        "    return sequence\n",
+        Scenario("sequences", 1, 0, records=2, parts=True),
+        "an acknowledged record is lost",
+    ),
+    Mutant(
+        "PART_STAYS",
+        "batch.pxi",
+        "    store_release(&header.completed, skipped << PROGRESS_SHIFT | end)\n",
+        "",
+        Scenario("sequences", 1, 0, records=2, parts=True),
+        "batches are sent for ever",
+    ),
+    Mutant(
+        "PART_RENUMBERED",
+        "batch.pxi",
+        "        sequence = next_sequence(sequence, 0 - completed)\n",
+        "",
+        Scenario("sequences", 1, 0, records=2, retried=1, begin=1, parts=True, refuses=1),
+        "batches are sent for ever",
     ),
 )
 

@@ -24,8 +24,8 @@ class Finding(NamedTuple):
 
     Attributes:
         violation: what is wrong; None if nothing.
-        trace: the choices up to there: `0` lets process 0 take a step, `a` kills it, `A` lets its oldest store reach
-            memory.
+        trace: the choices up to there: `0` lets process 0 take a step, `p` too if the world does otherwise, `a` kills
+            it, `A` lets its oldest store reach memory.
         states: how many there are.
         transitions: between them.
         ends: states in which no process can go on.

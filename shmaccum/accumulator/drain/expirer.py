@@ -152,13 +152,17 @@ class BatchExpirer:
         """Take batches out of one deque while the first one is due; return also whether its lock was available.
 
         Meanwhile an append can raise the limits of a batch, or the lane (entry + 1) be opened: the section looks again.
+        The limits are loaded before the look: loaded after it, they could be raised ones that have not expired.
         """
         taken: list[BatchOutcome] = []
         queue, deques = self._map.by_entry[entry], self._slab.deques
         at = self._slab.geometry.partition(entry)
         try:
-            while (batch := queue.first()) and is_due(batch):
-                section = partial(deques.take_first, entry, batch.slot, batch.limits, lane)
+            while batch := queue.first():
+                limits = batch.limits
+                if not is_due(batch):
+                    break
+                section = partial(deques.take_first, entry, batch.slot, limits, lane)
                 _, was_taken = self._returns.deferral.section(queue.lock, section)
                 if was_taken:
                     self._words[at + Partition.IN_FLIGHT] += 1

@@ -13,7 +13,7 @@ Of shared memory this writes nothing itself.
 
 from __future__ import annotations
 
-from shmaccum._core import Sequences
+from shmaccum._core import Segment, Sequences
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -23,7 +23,10 @@ from shmaccum.shm.layout import SlotState
 class SequenceDoubt:
     """Makes batches undecided, and decides them by the answers for later ones."""
 
-    def __init__(self, sequences: Sequences, completer: BatchCompleter, drainer: BatchDrainer) -> None:
+    def __init__(
+        self, segment: Segment, sequences: Sequences, completer: BatchCompleter, drainer: BatchDrainer
+    ) -> None:
+        self._segment = segment
         self._sequences = sequences
         self._completer = completer
         self._drainer = drainer
@@ -40,7 +43,7 @@ class SequenceDoubt:
         """Note that the broker has a batch; return the undecided ones before it, in order, with unknown offsets."""
         if not self._sequences.undecided_count:
             return []
-        stored = self._sequences.take_undecided(batch.partition)
+        stored = self._take(batch.partition)
         return [BatchOutcome(each) for each in stored if not self._release_expired(each, stored=True)]
 
     def refute(self, batch: RecordBatch, now_ms: int) -> None:
@@ -55,9 +58,12 @@ class SequenceDoubt:
                 self._reenqueue(entry, now_ms)
 
     def _reenqueue(self, entry: int, now_ms: int) -> None:
-        for batch in self._sequences.take_undecided(entry):
+        for batch in self._take(entry):
             if not self._release_expired(batch, stored=False):
                 self._drainer.reenqueue(batch, now_ms)
+
+    def _take(self, entry: int) -> list[RecordBatch]:
+        return [RecordBatch(self._segment, slot) for slot in self._sequences.take_undecided(entry)]
 
     def _release_expired(self, batch: RecordBatch, *, stored: bool) -> bool:
         """Free a batch that expired while it was undecided; return False if it did not expire."""

@@ -8,6 +8,7 @@ from columns import append_columns
 from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum._core import Slot
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.shm.lifecycle import detach
 
@@ -54,6 +55,26 @@ def test_producers_of_one_process_have_limits_of_their_own(accumulate: OpenAccum
     append_columns(patient, TP0, [b"v"])
     for batch in (first(brief, TP0), first(brief, TP1)):
         assert (batch.timeout_ms, batch.retries, batch.record_count) == (60_000, 70, 2)
+
+
+def test_longer_timeout_counts_until_the_batch_is_taken(
+    accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that waits longer appends after the sender has found that the batch expired."""
+    brief, patient = accumulate(**LIMITS), accumulate(**LONGER)
+    add(brief, TP0)
+    expirer = brief.sender.expirer
+    has_expired = expirer._has_expired
+
+    def has_expired_before(batch: RecordBatch, now_ms: int) -> bool:
+        expired = has_expired(batch, now_ms)
+        if batch.record_count == 1:
+            add(patient, TP0)
+        return expired
+
+    monkeypatch.setattr(expirer, "_has_expired", has_expired_before)
+    assert brief.sender.abort_expired_batches(created_ms(brief, TP0) + 5_500) == []
+    assert first(brief, TP0).record_count == 2
 
 
 def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
