@@ -97,7 +97,8 @@ def install(venv: Path, extra: str) -> None:
     if extra == "docs":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         wanted = ("--no-compile", *project["optional-dependencies"]["docs"])
-    print(f"installing shmaccum[{extra}] into {venv}; the first time, this takes a minute or two", flush=True)
+    what = "what builds the site" if extra == "docs" else f"shmaccum[{extra}]"
+    print(f"installing {what} into {venv}; the first time, this takes a minute or two", flush=True)
     pip = (venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
     subprocess.run((*pip, "install", "--quiet", *wanted), check=True)
 
@@ -147,7 +148,6 @@ def install_others(extra: str) -> None:
     if extra == "test":
         fetch_kafka()
         fetch_prometheus()
-        ensure("spin")
 
 
 def main() -> int:
@@ -161,6 +161,7 @@ def main() -> int:
             install(venv, extra)
             others.result()
             if extra == "test":
+                ensure("spin")  # not beside pip: the build of the core would find half of a gcc
                 beside.submit(fetch_spark_sink, venv)
                 archive_spark(venv)
     except subprocess.CalledProcessError as error:

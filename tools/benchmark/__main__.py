@@ -134,7 +134,7 @@ def _saved(options: Options, result: Result) -> str:
 
 
 def _list(options: Options) -> None:
-    """Print the cases with their variants, as they would run, and the expected time."""
+    """Print the cases with their variants, as they would run."""
     environment = Environment(Path(), options.scale, smoke=options.smoke, lines=options.lines)
     for case in CASES.values():
         print(f"{case.number}  {case.name}: {case.title}")

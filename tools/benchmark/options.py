@@ -52,9 +52,13 @@ def parse(arguments: Sequence[str]) -> Options:
     documents = "renew the tables of each FILE in their places: docs/performance.md docs/performance/tables.md"
     add("--document", dest="documents", metavar="FILE", nargs="+", type=_file, default=[], help=documents)
     options = parser.parse_args(arguments)
-    if options.base and (options.json or options.plots or options.documents or options.smoke):
-        parser.error("--regress COMMIT prints its result: leave out --json, --plots, --document and --smoke")
+    if options.base and (options.json or options.plots or options.documents or options.smoke or options.result):
+        parser.error("--regress COMMIT prints its result: leave out --json, --plots, --document, --from and --smoke")
+    if options.result and (options.json or options.variants or options.rounds or options.smoke or options.ours):
+        parser.error("--from FILE measures nothing: leave out --json, --variant, --rounds, --smoke and --ours")
     options.cases = [name for name in CASES if options.all or name in options.cases]
+    if options.lines and options.cases and "jvm" not in options.cases:
+        parser.error("--lines FILE: only case 11 sends them, add --case jvm")
     options.rounds = (1 if options.smoke else DEFAULT_ROUNDS) if options.rounds is None else options.rounds
     if options.rounds < 1 or not 0 < options.scale <= 1000:
         parser.error("--rounds has to be above 0, and --scale above 0 and up to 1000")

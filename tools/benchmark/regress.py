@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from tools.benchmark.comparisons import is_said
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.results import Result, load, trouble_of
-from tools.benchmark.statistics import Spread, ratio
+from tools.benchmark.statistics import Spread, ratio, summary
 from tools.benchmark.tables import LESS_IS_BETTER, MORE_IS_BETTER
 
 LEAST: Final = 0.02
@@ -68,14 +68,14 @@ def changes(base: Sequence[Result], now: Sequence[Result]) -> list[Change]:
 
 
 def _figures(result: Result) -> dict[str, Mapping[str, float]]:
-    """Return the figures of the only round, by case, variant and contestant."""
+    """Return the figures of the round, by case, variant and contestant: medians where a variant runs more often."""
     found: dict[str, Mapping[str, float]] = {}
     for case in result["cases"]:
         for variant in case["variants"]:
             if trouble := trouble_of(variant):
                 raise BenchmarkError(f"{case['name']}/{variant['name']} is {trouble}")
             for name, contestant in variant["contestants"].items():
-                (figures,) = contestant["rounds"] or [{}]
+                figures = {figure: of.median for figure, of in summary(contestant["rounds"]).items()}
                 kept = {each: figures[each] for each in variant["figures"] if each in figures}
                 found[f"{case['name']}/{variant['name']}, {name}"] = {
                     each: value for each, value in kept.items() if not is_said(each, list(kept))

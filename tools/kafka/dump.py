@@ -13,7 +13,7 @@ from tools.kafka.jvm import java_command
 
 _BATCH: Final = re.compile(r"^baseOffset: .*", re.MULTILINE)
 _FIELD: Final = re.compile(r"(\w+): (\S+)")
-_NUMBERS: Final = (
+_NUMBERS: Final = (  # in the order of the fields of `DumpedBatch`
     *("baseOffset", "lastOffset", "count", "baseSequence", "producerId", "producerEpoch", "size", "magic"),
 )
 

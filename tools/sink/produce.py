@@ -42,6 +42,8 @@ class Counters:
         self._end = 0
 
     def new_row(self) -> memoryview:
+        if self._end == len(self._words):
+            raise RuntimeError(f"this sink has served {_ROWS:,} connections, the most it can: start another one")
         start, self._end = self._end, self._end + len(COUNTS)
         return self._words[start : self._end]
 

@@ -49,7 +49,8 @@ def _number(number: Mapping[str, Any], text: str) -> float:
     try:
         value: float = type(some)(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        kind = "whole number" if isinstance(some, int) else "number"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {kind}") from None
     least, most = number.get("least", 0), number.get("most", 1e9)
     if not least <= value <= most:
         raise argparse.ArgumentTypeError(f"{text} is not between {least:g} and {most:g}")

@@ -38,6 +38,8 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--all --json /nowhere/x.json", "--json: /nowhere: there is no such directory"),
         ("--all --plots /nowhere", "there is no such directory"),
         ("--case 1 --regress HEAD --json x", "--regress COMMIT prints its result"),
+        ("--from /etc/hostname --json x", "--from FILE measures nothing"),
+        ("--case 1 --lines /etc/hostname", "only case 11 sends them"),
     ],
 )
 def test_misused(arguments: str, error: str, capsys: Capture) -> None:

@@ -7,7 +7,8 @@ import xml.etree.ElementTree as ET
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tools.benchmark.svg import COLOURS, Line, lines
+from tools.benchmark.statistics import Spread
+from tools.benchmark.svg import COLOURS, Bar, Line, bars, lines
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -23,3 +24,8 @@ def test_points_lie_between_round_marks(values: list[float]) -> None:
     assert len(list(drawing.iter(f"{SPACE}circle"))) == len(values)
     marks = [text.text or "" for text in drawing.iter(f"{SPACE}text") if text.attrib["text-anchor"] == "end"]
     assert 2 <= len(marks) == len(set(marks)) <= 14
+
+
+def test_labels_are_escaped() -> None:
+    drawing = ET.fromstring(bars("a & b", "", {"<t>": [Bar("a <b>", Spread(1.0, 1.0, 1.0), COLOURS[0])]}))
+    assert {"<t>", "a <b>"} <= {each.text for each in drawing.iter(f"{SPACE}text")}
