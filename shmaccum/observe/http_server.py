@@ -3,17 +3,19 @@
 There is no authentication and no TLS: who can connect can read names of slabs and topics, and numbers. So the address
 is 127.0.0.1 unless another is asked for.
 
-A few threads at most serve, one request each, so slow or silent clients cost a bounded amount. A client too many takes
-the place of the oldest one, so they cannot keep others out either.
+A few threads at most serve, one request each, and a request has a few seconds in all. So slow or silent clients cost a
+bounded amount. A client too many takes the place of the oldest one, so they cannot keep others out either.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import socket
 import sys
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -29,7 +31,9 @@ logger = logging.getLogger(__name__)
 CLIENTS: Final = 8
 """Requests served at once."""
 TIMEOUT_S: Final = 5.0
-"""For each part of a request, and for the whole answer to it."""
+"""For a whole request, and again for the answer to it."""
+_MAX_HEAD: Final = 16_384
+"""Bytes of a request's line and headers."""
 _PAGE: Final = f"""\
 <!doctype html><title>shmaccum</title><h1>shmaccum {VERSION}</h1><p><a href="/metrics">Metrics</a></p>
 """.encode()
@@ -123,7 +127,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: MetricsServer
     server_version = f"shmaccum/{VERSION}"
-    timeout = TIMEOUT_S
+
+    def setup(self) -> None:
+        """Read the whole head first, so that one deadline holds for all of it."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BytesIO(_head(self.connection))
+        self.connection.settimeout(TIMEOUT_S)  # of `sendall`: for all of an answer
 
     def do_GET(self) -> None:
         """Answer a request."""
@@ -148,3 +158,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log no requests: there is one every few seconds."""
+
+
+def _head(connection: socket.socket) -> bytes:
+    """Return a request's line and headers; what there is of it if the client is too slow or too long-winded."""
+    deadline = time.monotonic() + TIMEOUT_S
+    head = b""
+    while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) < _MAX_HEAD:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        received = connection.recv(4096)
+        if not received or time.monotonic() > deadline:
+            return b""
+        head += received
+    return head

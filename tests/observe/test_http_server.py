@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 
@@ -74,9 +75,15 @@ def test_a_link_local_address_keeps_its_interface() -> None:
         MetricsServer("fe80::1%lo", 1, SlabCollector([]))
 
 
-def test_silent_clients_are_dropped(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server._Handler, "timeout", 0.3)
-    with client(server) as silent:
+def test_silent_and_slow_clients_are_dropped(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "TIMEOUT_S", 0.3)
+    with client(server) as silent, client(server) as slow:
+        began = time.monotonic()
+        with suppress(OSError):
+            for byte in b"GET /metrics HTTP/1.1\r\nHost: x\r\n" * 100:
+                slow.send(bytes([byte]))
+                time.sleep(0.05)
+        assert time.monotonic() - began < 30
         assert silent.recv(1) == b""
     assert ask(server, "GET", "/metrics")[0] == 200
 
