@@ -62,6 +62,8 @@ class LoopCalls:
     def forked(self) -> None:
         """Forget the parent's calls in a forked child."""
         self._lines: dict[_Key, _Line] = {}
+        self._for_memory: set[asyncio.AbstractEventLoop] = set()
+        """The loops with a line for memory: each `send` asks, and thousands of topics can have a line."""
         self._passed = 0
         """Sends that have passed by lines since other tasks ran."""
         self._path.burst = BURST
@@ -69,7 +71,7 @@ class LoopCalls:
     @property
     def is_waiting(self) -> bool:
         """Whether calls wait for memory."""
-        return any(topic is None for _, topic in list(self._lines))  # another loop's thread can change it
+        return bool(self._for_memory)
 
     # --- calls --------------------------------------------------------------------------------------
 
@@ -195,9 +197,11 @@ class _Call:
         if topic is not None:
             self.leave()
         calls, key = self._calls, (asyncio.get_running_loop(), topic)
-        calls._path.burst = 0
         line = calls._lines.setdefault(key, _Line(key))
         line.length += 1
+        if topic is None:
+            calls._for_memory.add(key[0])
+        calls._path.burst = 0  # behind the line, which keeps another loop's thread from setting it
         try:
             async with asyncio.timeout(None if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
                 await line.lock.acquire()
@@ -220,4 +224,6 @@ class _Call:
         line.length -= 1
         if not line.length and self._calls._lines.get(line.key) is line:  # not in a forked child, which has other lines
             del self._calls._lines[line.key]
+            if line.key[1] is None:
+                self._calls._for_memory.discard(line.key[0])
         self._calls._end_lines()
