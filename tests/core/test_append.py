@@ -327,3 +327,19 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
         survivor.append(body_of(b"after"), 5)
         assert records_of(survivor.slab) == [*found, (b"after", 5)]
     assert most == len(whole)
+
+
+def test_a_process_with_unread_completions_contributes_to_no_further_batch(slab: Slab) -> None:
+    Producer(slab, entry=2).append(body_of(b"theirs"))
+    producer = Producer(slab)
+    tail = slab.word("processes", "ring_tail", LIVING)
+    slab.words[tail] += 1
+    assert producer.try_append(body_of(b"a"))[0] == RING_UNREAD
+    buffer = producer.begin(body_of(b"a" * 175))
+    producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
+    append = producer.core.append_batch
+    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot, True)[0] == RING_UNREAD
+    slab.add("processes", "ring_head", 1, LIVING)
+    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot, True)[0] == LOCK_TAKEN
+    slab.words[tail] += 1
+    assert producer.try_append(body_of(b"b"))[0] == LOCK_TAKEN, "it is a contributor"

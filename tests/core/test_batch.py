@@ -92,3 +92,17 @@ def test_what_is_undelivered_is_counted_in_the_words_of_any_mapping(slab: Slab) 
     assert _core.undelivered(slab.words, slab.segment.geometry) == (0, 0)
     with pytest.raises(ValueError, match="10 words"):
         _core.undelivered(slab.words[:10], slab.segment.geometry)
+
+
+def test_times_and_attempts(slab: Slab) -> None:
+    batch = first(slab)
+    batch.renew(500)
+    batch.renew(600)
+    assert (batch.renewals, batch.created_ms) == (2, 600)
+    batch.bring_back(550)
+    assert (batch.renewals, batch.created_ms) == (2, 550)
+    assert batch.attempt_incident == 0
+    batch.note_attempt(700, incident=12)
+    assert (batch.attempts, batch.last_attempt_ms, batch.attempt_incident) == (1, 700, 12)
+    store(slab, result=12 << 16 | 3)
+    assert batch.attempt_incident == 0, "a result, not an incident"

@@ -153,3 +153,14 @@ def test_deaths_while_a_ring_is_read(stepping: ModuleType) -> None:
     for run, died in deaths(make, read):
         assert len(run.unread(0)) in ((0, 1) if died else (0,))
         assert run.completer.has_room(0, 1)
+
+
+def test_a_damaged_number_of_slots_counts_for_nothing(run: Run) -> None:
+    """Its product could wrap around to 0, which is divided by."""
+    totals = run.slab.segment.view("histograms")["total"][:5]
+    run.set("headers", "opened_us", 1000, 0)
+    run.completer.count_delivered(run.batch, 150, 10, 1005)
+    before = totals.tolist()
+    run.set("headers", "slots", 1 << 62, 0)
+    run.completer.count_delivered(run.batch, 150, 10, 1005)
+    assert totals.tolist() == [before[0], before[1] + 5, *before[2:]]

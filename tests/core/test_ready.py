@@ -75,6 +75,24 @@ def test_an_open_batch_that_has_grown_full_is_due(ready: Ready) -> None:
     assert ready.choose()[2:4] == (0, -1), "it is not one that may rest"
 
 
+@pytest.mark.parametrize(("name", "value"), [("muted", 1), ("held", 1), ("in_flight", 1), ("in_flight", 1 << 63)])
+def test_a_held_partition_waits_for_an_event(ready: Ready, name: str, value: int) -> None:
+    ready.append(2)
+    ready.set("partitions", name, value)
+    assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [], NEVER)
+    assert ready.drain() == []
+
+
+def test_what_a_stopped_process_blocks_is_held_back(ready: Ready) -> None:
+    ready.append(2)
+    for stripes, partitions in ((1 << PARTITION, []), (0, [PARTITION])):
+        ready.check.hold_back(stripes, partitions)
+        assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
+        assert ready.drain() == []
+    ready.check.hold_back(~(1 << PARTITION) & 0xFFFF, [OTHER])
+    assert ready.at(CREATED_MS)[0] == {LEADER}
+
+
 @pytest.mark.parametrize(
     ("lane", "producer_id", "error", "is_due"),
     [(1, 5, 0, True), (1, 0, 0, False), (1, 5, 9, False), (2, 5, 0, False), (3, 5, 0, False), (4095, 5, 0, False)],

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import core_slabs
 import pytest
-from core_slabs import LIVING, Damaged, deaths
+from core_slabs import DYING, LIVING, Damaged, deaths
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_STALE
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_FULL, TABLES_STALE
 from shmaccum.shm.layout import holder_word
 
-FAILED = 3
+REQUESTED, KNOWN, FAILED = 1, 2, 3
 NO_ROOM = 99
 """The code that stands for partitions without room."""
 LEASE = 1 << 40
@@ -120,6 +120,43 @@ def test_a_lane_is_taken_from_the_dead_holder_only(slab: Slab) -> None:
 
 
 # --- what is refused --------------------------------------------------------------------------------
+
+
+def test_a_lane_that_was_leased_again_is_another_s(slab: Slab) -> None:
+    _, lane, lease = slab.tables.lease(b"one")
+    slab.be(DYING)
+    _, _, newer = slab.tables.lease(b"one")
+    slab.tables.open_lane(lane, newer, array("Q", [1]), 8, 0, 2, 0)
+    before = slab.lane(lane)
+    assert slab.tables.open_lane(lane, lease, array("Q", [1]), 9, 1, 1, 1) == (LOCK_TAKEN, False)
+    assert slab.tables.end_transaction(lane, lease) == (LOCK_TAKEN, False)
+    assert slab.tables.close_lane(lane, lease, True) == (LOCK_TAKEN,)
+    assert slab.lane(lane) == before
+
+
+def test_a_lane_has_its_own_partitions(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+    update(slab, 0, 2)
+    slab.tables.lease(b"one")
+    assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
+    assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
+    assert slab.partitions()[2] == (1, 0, 1)
+    slab.set("lanes", "producer_epoch", 4)
+    assert slab.tables.add_to_lane(0, 0, 3) == (LOCK_TAKEN, 3)
+    assert slab.get("partitions", "next_sequence", 3) == slab.get("partitions", "acked_sequence", 3) == 4 << 32
+    slab.set("superblock", "partition_count", 8)
+    assert slab.tables.add_to_lane(1, 0, 4) == (LOCK_TAKEN, TABLES_FULL)
+
+
+def test_an_error_with_a_count_leaves_the_partitions(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+    update(slab, 0, 3, topic_id=7, answers=False)
+    assert slab.topics()["topic"] == Topic(REQUESTED, 3, 0, 7, 0), "only an answer ends a request"
+    update(slab, 0, 3, topic_id=7)
+    update(slab, 0, 4, topic_id=7, answers=False)
+    assert slab.topics()["topic"] == Topic(KNOWN, 4, 0, 7, 1)
+    update(slab, 0, 4, error=29, topic_id=8)
+    assert slab.topics()["topic"] == Topic(FAILED, 4, 29, 7, 2)
 
 
 def every_section(slab: Slab) -> list[Callable[[], tuple[Any, ...]]]:

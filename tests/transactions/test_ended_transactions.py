@@ -39,9 +39,11 @@ def waiting_for_metadata(broker: TransactionBroker, topic: str, call: Callable[[
     with ThreadPoolExecutor(1) as threads:
         broker.answers[METADATA] = answer
         outcome = threads.submit(call)
-        wait_until(asked.is_set, "the topic is asked for")
-        yield outcome
-        known.set()
+        try:
+            wait_until(asked.is_set, "the topic is asked for")
+            yield outcome
+        finally:
+            known.set()
 
 
 class Slow:
