@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runs import run_python
 
-TEST = "tests/tools/kafka/test_cluster.py::test_what_is_produced_is_consumed"
+TEST = "tests/tools/kafka/test_cluster.py::test_the_dump"
 
 
 def run_without_java(nowhere: Path, **environment: str) -> subprocess.CompletedProcess[str]:
