@@ -335,11 +335,14 @@ def _start(config: ProducerConfig) -> None:
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
     for _ in range(_ATTEMPTS):
         try:
-            with open(memory_file(b"stderr"), "w+b") as stderr:
+            with open(memory_file(b"request"), "w+b") as asked, open(memory_file(b"stderr"), "w+b") as stderr:
+                # No pipe: if we are interrupted before we have written, it stays open, and its reader waits for ever.
+                asked.write(request.encode())
+                asked.seek(0)
                 with _without_forks:
                     process = subprocess.Popen(
                         isolation.command(_BOOTSTRAP, config.slab_name(os.geteuid())),
-                        stdin=subprocess.PIPE,
+                        stdin=asked,
                         stdout=subprocess.PIPE,
                         stderr=stderr,
                         cwd="/",
@@ -347,7 +350,7 @@ def _start(config: ProducerConfig) -> None:
                         start_new_session=True,
                         encoding="utf-8",
                     )
-                answer = _ask(process, request)
+                answer = _answer_of(process)
                 stderr.seek(0)
                 complaint = stderr.read().decode(errors="backslashreplace")
         except OSError as error:
@@ -368,13 +371,10 @@ def _start(config: ProducerConfig) -> None:
     )
 
 
-def _ask(process: subprocess.Popen[str], request: str) -> str:
-    """Send the request to the interpreter that becomes the sender; return its answer, empty if it died before one."""
-    assert process.stdin is not None
+def _answer_of(process: subprocess.Popen[str]) -> str:
+    """Return the answer of the interpreter that becomes the sender, empty if it died before one."""
     assert process.stdout is not None
     with process:
-        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # it has died: there is no answer
-            stdin.write(request + "\n")
         # Lines of other kinds are not ours: a sitecustomize can print.
         answers = (json.loads(line) for line in process.stdout if line.startswith('"') and line.endswith("\n"))
         return next(answers, "")

@@ -14,7 +14,7 @@ from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import SenderError
-from shmaccum.sender import isolation
+from shmaccum.sender import isolation, process
 from tools.leftovers import pids, read
 
 
@@ -90,20 +90,38 @@ def test_attached_producer_needs_no_descriptors(
     assert read_values(log_dir, "t") == [b"one", b"two"]
 
 
-def test_interrupted_sender_start_refuses_the_record(produce: Produce, monkeypatch: MonkeyPatch, log_dir: Path) -> None:
+def senders(producer: Producer) -> list[int]:
+    """Return the processes that are, or become, the sender of a producer."""
+    return [pid for pid in pids() if producer._slab.name.encode() in read(pid, "cmdline").split(b"\0")]
+
+
+def test_a_start_interrupted_at_once_leaves_no_process_that_waits(produce: Produce, monkeypatch: MonkeyPatch) -> None:
+    """Its request would never come."""
+    producer = produce()
+    producer.send("t", b"0").get(20)
+    kill_sender(producer)
+
+    def interrupt(_: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "_answer_of", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("t", b"interrupted")
+    producer.send("t", b"1").get(20)
+    wait_until(lambda: senders(producer) == [sender_pid(producer)], "one is the sender, the other has left")
+
+
+def test_interrupted_sender_start_refuses_the_record(produce: Produce, log_dir: Path) -> None:
     """The record is not taken, and the next call starts another, if that one does not serve yet."""
-    monkeypatch.setenv("STARTED_BY", str(log_dir))
     producer = produce(sender_idle_ms=2000)
     producer.send("t", b"0", partition=0).get(20)
     slab = producer._slab
 
-    def senders() -> list[int]:
-        return [pid for pid in pids() if f"STARTED_BY={log_dir}".encode() in read(pid, "environ").split(b"\0")]
-
     with interrupted_by_alarm() as set_alarm:
         for number, delay in enumerate((0.002, 0.01, 0.03, 0.05), start=1):  # a new interpreter takes longer
             # Of two that were started, the slower one leaves; before, it would be there for the one that is killed.
-            wait_until(lambda: senders() == [sender_pid(producer)], "there is one sender, and none comes")
+            wait_until(lambda: senders(producer) == [sender_pid(producer)], "there is one sender, and none comes")
             wait_until(lambda: slab.undelivered() == (0, 0), "the sender is done with the record that it has told of")
             kill_sender(producer)
             set_alarm(delay)
