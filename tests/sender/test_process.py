@@ -8,7 +8,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -105,15 +104,8 @@ def test_many_first_producers(settings: Settings, start: Start) -> None:
 def start_sender_and_die(link: Connection, settings: dict[str, object]) -> None:
     """Be killed as soon as the sender has all that it needs to start."""
 
-    def ask(starting: subprocess.Popen[str], request: str) -> str:
-        assert starting.stdin is not None
-        with starting.stdin as stdin:
-            stdin.write(request + "\n")
-        os.kill(os.getpid(), signal.SIGKILL)
-        return ""
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "_ask", ask)
+        patch.setattr(process, "_answer_of", lambda _: os.kill(os.getpid(), signal.SIGKILL))
         Producer(settings)
 
 
