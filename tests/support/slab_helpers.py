@@ -176,7 +176,7 @@ def run_where_shm_has(size: str, script: str) -> str:
 
 
 def holding(start: Start, slab: Slab) -> tuple[Child, int]:
-    """Start a child that holds the tested lock until it is told; return it, and its entry."""
+    """Start a child that holds the tested lock until it gets a message; return it, and its entry."""
     child = start(_hold, slab.name)
     return child, child.hear()
 

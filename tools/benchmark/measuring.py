@@ -43,7 +43,7 @@ def run_case(
 
 
 def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:
-    """Run a variant with so many rounds that count; a turn that fails ends it, and makes its result void or missing."""
+    """Run a variant for the rounds that count; a turn that fails ends it, and makes its result void or missing."""
     contestants = variant.contestants
     rounds_of = {name: variant.rounds_of(name, rounds) for name in contestants}
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}

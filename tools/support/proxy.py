@@ -142,7 +142,7 @@ class Answer(NamedTuple):
 class Fault:
     """What happens to the next requests of a kind, ``times`` times, and to their answers, which are noted.
 
-    With ``after``, the broker gets so many bytes of a request that is longer, and the connection is cut. Else the
+    With ``after``, the broker gets this many bytes of a request that is longer, and the connection is cut. Else the
     broker's answer can be lost, and the connection with it. ``left`` is how many more requests it happens to.
     """
 

@@ -174,7 +174,7 @@ _LENGTH: Final = struct.Struct(">i")
 def sending_in_jvm(
     servers: str, settings: Settings, directory: Path, make_load: Callable[[], Load], *, threads: int
 ) -> Work:
-    """Return the work of sending a load by each of so many threads; its result is a `Sent`."""
+    """Return the work of sending a load by each of some threads; its result is a `Sent`."""
     try:
         ensure_kafka()
     except KafkaMissingError as error:

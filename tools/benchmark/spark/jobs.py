@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A streaming query whose micro-batches are all alike; so many are measured, behind the first one."""
+    """A streaming query whose micro-batches are all alike; those behind the first one are measured."""
 
     job: Job
     interval_s: float
