@@ -12,8 +12,22 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, TopicPartition, admin
-from confluent_kafka.admin import AclOperation, AclPermissionType, ResourcePatternType, ResourceType, ScramMechanism
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+    admin,
+)
+from confluent_kafka.admin import (
+    AclOperation,
+    AclPermissionType,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+    ScramMechanism,
+)
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonTopicPartition
 from kafka.protocol.admin import AlterClientQuotasRequest
@@ -23,6 +37,13 @@ from tools.kafka.errors import KafkaToolError
 TIMEOUT_S: Final = 30.0
 """How long anything may take."""
 NO_LEADER: Final = -1
+_NOT_YET: Final = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+"""What a leader answers before it has a new partition's log."""
 _ITERATIONS: Final = 4096
 
 
@@ -43,7 +64,7 @@ class Admin:
         config = {name: str(value) for name, value in (settings or {}).items()}
         new = admin.NewTopic(topic, partitions, config=config)
         self._client.create_topics([new])[topic].result(TIMEOUT_S)
-        self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
+        self._until(lambda: self._all_served(topic, partitions), f"topic {topic} with {partitions} partitions")
 
     def delete_topic(self, topic: str) -> None:
         self._client.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
@@ -52,7 +73,7 @@ class Admin:
     def grow_topic(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions, so that it has this many."""
         self._client.create_partitions([admin.NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
-        self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
+        self._until(lambda: self._all_served(topic, partitions), f"topic {topic} with {partitions} partitions")
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Return the node that leads each partition, `NO_LEADER` for none; nothing if there is no such topic."""
@@ -116,9 +137,24 @@ class Admin:
     def _partitions(self, topic: str) -> Any:
         return self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
 
-    def _all_led(self, topic: str, partitions: int) -> bool:
+    def _all_served(self, topic: str, partitions: int) -> bool:
+        """Return whether the leader of each partition serves it.
+
+        A broker shows itself as leader before it has the log, and refuses records until then. If it takes the second
+        batch of a new producer but refused the first, a client may write the first one again, or fail.
+        """
         leaders = self.leaders(topic)
-        return len(leaders) == partitions and NO_LEADER not in leaders.values()
+        if len(leaders) != partitions or NO_LEADER in leaders.values():
+            return False
+        asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in leaders}
+        try:
+            for answer in self._client.list_offsets(asked).values():
+                answer.result(TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET:
+                raise
+            return False
+        return True
 
     def _add_rule(self, user: str, topic: str, operation: AclOperation, permission: AclPermissionType) -> None:
         pattern = ResourcePatternType.LITERAL
