@@ -150,11 +150,11 @@ class Brokers:
         return broker.connection.throttle_delay_ms(now_ms) or FOREVER_MS
 
     def are_busy(self, nodes: Iterable[Node]) -> bool:
-        """Return whether each of the nodes has as many requests in flight as it may have; False without nodes."""
+        """Return whether each of the nodes takes no request before its connection has an event; False without nodes."""
         is_busy = False
         for node in nodes:
             connection = self.connection(node)
-            if connection is None or not connection.is_full():
+            if connection is None or not connection.is_busy():
                 return False
             is_busy = True
         return is_busy

@@ -147,16 +147,15 @@ class Connection:
         """Number of requests sent, or being sent, without an answer."""
         return len(self._in_flight) + len(self._unsent)
 
-    def is_full(self) -> bool:
-        """Return whether ``max.in.flight.requests.per.connection`` is reached."""
-        return len(self._in_flight) >= self._max_in_flight
+    def is_busy(self) -> bool:
+        """Return whether the last request is not out yet, or ``max.in.flight.requests.per.connection`` is reached."""
+        return bool(self._output) or len(self._in_flight) >= self._max_in_flight
 
     def can_send(self, now_ms: float) -> bool:
-        """Return whether it takes a request: the last one is out, not full, not throttled, no login due."""
+        """Return whether it takes a request: not busy, not throttled, no login due."""
         return (
             self._state is _READY
-            and not self._output
-            and not self.is_full()
+            and not self.is_busy()
             and now_ms >= self._throttled_until_ms
             and now_ms < self._log_in_again_ms
         )

@@ -2,11 +2,11 @@
 
 One pass of `Sender.run_once`: expire, ready, drain, mute, send, poll. A pass that leaves nothing to do starts listening
 to the doorbell. The next pass checks again and only then sleeps, so no wake-up is lost, and no process presses the
-doorbell of a sender at work. If every node has as many requests in flight as it may have, the sender sleeps until an
-answer comes. It does not listen then, since it could not send what it would be woken for.
+doorbell of a sender at work. If every node has as many requests in flight as it may have, or has not read the last one
+yet, the sender sleeps until one does. It does not listen then, since it could not send what it would be woken for.
 
 The loop only orders the steps. What lasts from pass to pass is in its collaborators: `Doorbell` (listening), `Sleep`,
-`ResponseCoalescing`, `BatchSplitter`, `ResponseHandler` (batches in flight), and the accumulator, with `SequenceDoubt`.
+`BatchSplitter`, `ResponseHandler` (batches in flight), and the accumulator, with `SequenceDoubt`.
 
 The sender alone writes ``Super.REQUESTS_SENT``, without a lock. A death leaves the batches in flight in their slots;
 `SenderAccumulator.recover` of the next sender queues them again.
@@ -35,7 +35,7 @@ from shmaccum.sender.handover import has_successor
 from shmaccum.sender.logfile import SELDOM
 from shmaccum.sender.response_handler import ResponseHandler
 from shmaccum.sender.sealer import DAMAGES, Sealer
-from shmaccum.sender.sleep import LOOK_AGAIN_MS, ResponseCoalescing, Sleep
+from shmaccum.sender.sleep import LOOK_AGAIN_MS, Sleep
 from shmaccum.sender.topic_requests import TopicRequests
 from shmaccum.sender.transport import Transport
 from shmaccum.shm import shared_settings
@@ -86,7 +86,6 @@ class Sender:
         mutes = config.max_in_flight_requests_per_connection == 1
         self._responses = ResponseHandler(accumulator, transport, self._splitter, mutes=mutes)
         self._sleep = Sleep(state.slab, config.sender_idle_ms)
-        self._coalescing = ResponseCoalescing()
         self._incidents = state.slab.incidents
         self._incidents.begin()
         self._stopping_since_ms: int | None = None
@@ -200,11 +199,7 @@ class Sender:
         # 7. Poll: wait, and handle the answers.
         if may_sleep and timeout_ms > 0:
             doorbell.sleep_until(now_ms + timeout_ms)
-        if is_busy:
-            self._coalescing.nap(timeout_ms)
         responses = transport.poll(timeout_ms, doorbell.descriptor)
-        if is_busy:
-            self._coalescing.learn(len(responses), self._responses.in_flight)
         if responses:
             self._responses.handle(responses, _now_ms())
         elif may_sleep:

@@ -31,9 +31,6 @@ _LEAST_OF_MANY_SLEEPS_MS: Final = 1000
 """With producers attached, a sender need not check every ``sender.idle.ms`` whether they still are."""
 _LOOK_LASTS_MS: Final = 100
 """How long a check for users of the slab stays valid: it takes longer than a whole short pass of the loop."""
-LONGEST_NAP_MS: Final = 2.0
-_SHORTEST_NAP_MS: Final = 0.02
-"""A shorter nap costs less than falling asleep and waking."""
 
 
 class Sleep:
@@ -99,31 +96,3 @@ class Sleep:
             for info in map(processes.info, processes.in_use())
             if info.entry != self._slab.me
         )
-
-
-class ResponseCoalescing:
-    """Adaptive nap that lets several responses arrive before the sender wakes.
-
-    Waking for a single response costs more than handling it: other processes have used the processor and its caches
-    meanwhile. Delay is free while every broker still has a request in flight. So the sender naps until about half of
-    the batches in flight are answered. It adapts the nap to what the last one found, up to `LONGEST_NAP_MS`, since
-    brokers can be slow and can differ.
-    """
-
-    def __init__(self) -> None:
-        self.next_ms = 0.0
-        """Of the next nap; 0 for none."""
-
-    def nap(self, timeout_ms: float) -> None:
-        """Nap before the wait for responses, if the nap is shorter than that wait."""
-        if 0 < self.next_ms < timeout_ms:
-            time.sleep(self.next_ms / 1000)
-
-    def learn(self, answered: int, under_way: int) -> None:
-        """Make the next nap longer or shorter, by how many of the batches in flight were answered."""
-        if 4 * answered > 3 * under_way:
-            self.next_ms /= 2  # a longer nap would leave brokers without a request
-            if self.next_ms < _SHORTEST_NAP_MS:
-                self.next_ms = 0.0
-        elif 2 * answered < under_way:
-            self.next_ms = min(self.next_ms * 1.25 + _SHORTEST_NAP_MS, LONGEST_NAP_MS)

@@ -48,7 +48,7 @@ class Transport(Protocol):
         return 0.0
 
     def is_busy(self) -> bool:
-        """Return whether every node of the cluster has as many requests in flight as it may have."""
+        """Return whether no node of the cluster takes a request before an event of its own; `poll` returns then."""
         return False
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:

@@ -139,6 +139,22 @@ def test_the_transport_is_busy_while_no_node_takes_another_request(fake: FakeBro
     assert not here.transport.is_busy()
 
 
+def test_the_transport_is_busy_until_the_last_request_is_out(fake: FakeBroker, wire: MakeWire) -> None:
+    """The broker reads a request once it has answered the one before."""
+    answer = threading.Event()
+    fake.answers[PRODUCE] = lambda request: produced((0, 0)) if answer.wait(20) else None
+    here = wire(fake.servers, send_buffer_bytes=1 << 14)
+    here.send(batch())
+    assert not here.transport.is_busy()
+    node = here.send(batch(size=32 << 20))
+    assert here.transport.is_busy()
+    assert not here.transport.ready(node, now_ms())
+    answer.set()
+    here.until(lambda: not here.transport.is_busy())
+    here.take(2)
+    assert here.transport.ready(node, now_ms())
+
+
 def test_poll_returns_when_a_node_is_ready_again(here: Wire) -> None:
     node = here.leader(T0)
     assert not here.transport.ready(node, now_ms())

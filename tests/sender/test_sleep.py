@@ -6,7 +6,6 @@ import os
 import time
 
 import pytest
-from broker_model import Clock
 from senders import HandRun, counter
 from splitting import T0, StartRun
 
@@ -103,22 +102,6 @@ def test_busy_sender_sleeps_without_listening(run: HandRun) -> None:
     while not counter(run, Super.SENDER_ASLEEP):
         run.run(1)
     assert run.transport.asked[-1] == 0
-
-
-def test_a_busy_sender_naps_until_some_answers_have_come(
-    run: HandRun, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    naps: list[float] = []
-    monkeypatch.setattr(clock, "sleep", naps.append)
-    run.send(T0)
-    run.transport.held = run.transport.busy = True
-    run.run(3)
-    assert len(naps) == 2
-    assert 0 < naps[0] < naps[1]
-
-    run.transport.busy = False
-    run.run(1)
-    assert len(naps) == 2
 
 
 def test_late_press_does_not_keep_a_busy_sender_awake(run: HandRun) -> None:

@@ -163,8 +163,12 @@ class KafkaTransport:
         return self._brokers.delay_ms(node, now_ms)
 
     def is_busy(self) -> bool:
-        """Return whether every broker has as many requests in flight as it may have."""
-        return self._brokers.are_busy(self._metadata.cluster.nodes.values())
+        """Return whether no broker takes a request before it answers, or reads more; `poll` returns once one does."""
+        nodes = self._metadata.cluster.nodes.values()
+        if not self._brokers.are_busy(nodes):
+            return False
+        self._awaited.update(nodes)
+        return True
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Send a request: as much of it as the socket takes now, the rest from `poll`."""
