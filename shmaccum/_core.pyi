@@ -99,8 +99,8 @@ class Super:
     WAITER_HEAD: Final[int]
     WAITER_TAIL: Final[int]
     RECLAIMED_SLOTS: Final[int]
-    REBUILDS: Final[int]
     ENOUGH_SLOTS: Final[int]
+    TURN: Final[int]
     BATCHES_SENT: Final[int]
     RECORDS_SENT: Final[int]
     BYTES_SENT: Final[int]
@@ -110,6 +110,7 @@ class Super:
     REQUESTS_SENT: Final[int]
     FILL_BYTES: Final[int]
     CAPACITY_BYTES: Final[int]
+    REBUILDS: Final[int]
     EPOCH_BUMPS: Final[int]
     BATCHES_EXPIRED: Final[int]
     RECORDS_LOST: Final[int]
@@ -434,7 +435,7 @@ class BufferPool:
         now_s: float,
         absent_s: float,
     ) -> tuple[int, int]: ...
-    def leave(self, ticket: MemoryTicket, waited_ns: int) -> tuple[int, int]: ...
+    def leave(self, ticket: MemoryTicket, waited_ns: int, needs_none: bool = False) -> tuple[int, int]: ...
     def reclaim(self, dead: Iterable[int], now_s: float, absent_s: float) -> tuple[int, int, int]: ...
     def grow(self, buffer: Buffer) -> tuple[int, bool]: ...
     def extend(self, buffer: Buffer, own: Buffer) -> tuple[int, bool]: ...
@@ -936,6 +937,7 @@ class Appender:
         max_bytes: int = 0,
         pool: BufferPool | None = None,
     ) -> Self: ...
+    def has_room(self, partition: int, body_size: int) -> bool: ...
     def growing(self, partition: int, body_size: int) -> tuple[Buffer | None, int]: ...
     def append(
         self,

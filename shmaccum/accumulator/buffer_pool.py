@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, overload
 
 from shmaccum import _core
 from shmaccum._core import Buffer, MemoryTicket, Process
@@ -45,16 +45,26 @@ ABSENT_S: Final = 1.0
 class MemoryWait:
     """One wait for ``size`` bytes, in ``count`` slots, from now on: its ticket, and whether a wake-up ended a wait.
 
-    If a stopped process holds the lock, a look waits for it for at most ``patience_s``.
+    If a stopped process holds the lock, a look waits for it for at most ``patience_s``. The wait ends without memory
+    once ``is_over`` returns True.
     """
 
-    def __init__(self, size: int, count: int, max_block_ms: float, patience_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        size: int,
+        count: int,
+        max_block_ms: float,
+        patience_s: float = math.inf,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.size = size
         self.max_block_ms = max_block_ms
         self.patience_s = patience_s
         self.process = os.getpid()
         self.ticket = MemoryTicket(count, time.monotonic(), max_block_ms / 1000)
         self.was_woken: bool | None = None
+        self.is_over = is_over
+        self.needs_none = False
 
     def remaining_s(self) -> float:
         """Return how much of ``max_block_ms`` is left."""
@@ -89,15 +99,35 @@ class BufferPool:
 
     # --- allocating and freeing ---------------------------------------------------------------------
 
-    def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None, *, most: int = 1) -> Buffer:
+    @overload
+    def allocate(
+        self, size: int, max_block_ms: float, taken: list[Buffer] | None = None, *, most: int = 1
+    ) -> Buffer: ...
+
+    @overload
+    def allocate(
+        self, size: int, max_block_ms: float, taken: list[Buffer], *, most: int = 1, is_over: Callable[[], bool]
+    ) -> Buffer | None: ...
+
+    def allocate(
+        self,
+        size: int,
+        max_block_ms: float,
+        taken: list[Buffer] | None = None,
+        *,
+        most: int = 1,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> Buffer | None:
         """Allocate at least ``size`` bytes, waiting for them up to ``max_block_ms``; return the first buffer.
 
         The slots' headers are in state ALLOCATED, owned by this process, with a new generation. All buffers are in
         ``taken``, an empty list at first, so that the caller can free them after an interrupt.
 
         A caller that needs several buffers asks for all at once: for up to ``most``, at most 64. It gets more than the
-        first only if they are free and no other process waits. So no process holds memory while it waits, or gets a
-        second buffer while others wait for their first.
+        first only if they are free, and no other process waits or it is our turn (``core/pool.pxi``). So no process
+        holds memory while it waits.
+
+        The wait ends without memory once ``is_over`` returns True, asked before each look for some; this returns None.
 
         Raises:
             RecordTooLargeError: ``size`` exceeds the whole pool.
@@ -107,10 +137,10 @@ class BufferPool:
         taken = [] if taken is None else taken
         try:
             if not self.try_allocate(size, taken, most=most):
-                wait = MemoryWait(size, self.slots_for(size), max_block_ms)
+                wait = MemoryWait(size, self.slots_for(size), max_block_ms, is_over=is_over)
                 with self.slab.wakeup.listening(NO_COMPLETIONS) as listener:
                     listener.wait_for(self.waiting(wait, taken, most=most), self.while_waiting)
-            return taken[0]
+            return taken[0] if taken else None
         except BaseException:
             # After an interrupt the caller does not have the memory: it would leak.
             for buffer in taken:
@@ -169,8 +199,9 @@ class BufferPool:
     def waiting(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> Slices[None]:
         """Wait in the queue, by `look`; the ticket is returned however the wait ends."""
         try:
-            while not self.look(wait, taken, most=most):
+            while not (wait.is_over() or self.look(wait, taken, most=most)):
                 wait.was_woken = yield wait.slice_s()
+            wait.needs_none = not taken
         finally:
             try:
                 self.leave(wait)
@@ -213,7 +244,7 @@ class BufferPool:
         waited_ns = max(0, int((time.monotonic() - wait.ticket.started_s) * 1e9))
         # At a timeout, other processes remove the ticket soon, since its deadline is over.
         with contextlib.suppress(LockTimeoutError):
-            _, waiter = self._lock.run(partial(slab.pool.leave, wait.ticket, waited_ns), MIN_TIMEOUT_S)
+            _, waiter = self._lock.run(partial(slab.pool.leave, wait.ticket, waited_ns, wait.needs_none), MIN_TIMEOUT_S)
             self._waited_ns += waited_ns
             waits_at = slab.geometry.process_histogram(slab.me, OfProcess.MEMORY_WAIT)
             _core.count_value(slab.core, waits_at, waited_ns // 1000)

@@ -1105,6 +1105,20 @@ cdef class Appender:
         )
         return self._outcome_of_rows(status, &record, &damage, partition)
 
+    def has_room(self, uint64_t partition, uint64_t body_size):
+        """Return whether the open batch of a partition has room for a record, seen without a lock; not once closed."""
+        cdef Queue queue
+        cdef OpenBatch seen
+        if self.segment is None:
+            return False
+        _set_queue(&queue, &self.producer.deques, partition, 0, 0)
+        if not look_at_open(&self.producer, &queue, &seen) or seen.commit >> 1 & COMMIT_COUNT_MASK >= COMMIT_COUNT_MASK:
+            return False
+        return bool(
+            (seen.commit >> COMMIT_SIZE_SHIFT) + OVERHEAD_MAX + body_size
+            <= seen.slots * self.producer.deques.slots.slot_size
+        )
+
     def growing(self, uint64_t partition, uint64_t body_size):
         """Return the open batch of a partition if it would grow for a record, and how many slots it can still get.
 

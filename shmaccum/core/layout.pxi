@@ -207,11 +207,10 @@ cdef struct Superblock:
     word waiter_tail
     # Slots freed after their owner died before it used them.
     word reclaimed_slots
-    # Times that indexes were rebuilt from the slot headers after a death: a statistic, written under the lock of the
-    # index.
-    word rebuilds
     # Number of free slots at which the first waiter is woken.
     word enough_slots
+    # The process whose turn it is, and how many slots it may still take before the waiters (`pool.pxi`).
+    word turn
 
     # Counters and times of the sender, which alone writes them, without a lock, where nothing else is said.
 
@@ -233,7 +232,9 @@ cdef struct Superblock:
     word fill_bytes
     # Bytes in the slots of the acknowledged batches.
     word capacity_bytes
-    word unused_49
+    # Times that indexes were rebuilt from the slot headers after a death: a statistic, written under the lock of the
+    # index.
+    word rebuilds
     # Times that a partition's producer epoch was raised, because batches failed that had sequence numbers.
     word epoch_bumps
     # Batches expired, queued or in flight.

@@ -15,8 +15,10 @@ Promises:
 * Memory is bounded, and no slot leaks. The headers say which slots are taken; the bitmap and its count are rebuilt from
   them after a death.
 * Waiting is fair: first come, first served, over all processes. While fewer slots are free than the waiters need, only
-  the first of them gets one. A waiter that is dead, overdue or stopped does not hold up the others.
-* A buffer grows only by a slot that no process waits for, or by slots that its process has waited for.
+  the first of them gets one, or the process whose *turn* it is. A waiter that is dead, overdue or stopped does not hold
+  up the others.
+* A buffer grows only by a slot that no process waits for, by one that is its process's by turn, or by slots that its
+  process has waited for.
 
 Each operation is one section: lock, change, unlock, without a call of the kernel. Its caller learns before, without the
 lock, which processes are dead; a death is final. A process that is woken is woken after it.
@@ -57,6 +59,18 @@ A waiter looks at least ten times a second, and counts that in its cell. A waite
 slot. So the head is woken for *enough* free slots: a number that grows with each wake-up and shrinks with each vain
 wait. It is not woken again before it has looked: a busy machine can let it run late.
 
+Processes that fill the same partitions run out of room at the same time. If each were woken for each batch, most would
+fill a few records and wait again. So a waiter that is served has a *turn*: it takes free slots without waiting, up to
+`most_at_once`, until the next one is served or it waits itself. The head is then woken for enough slots beyond those.
+The turn is one word::
+
+      63         48 47               24 23             8 7             1      0
+     +-------------+-------------------+----------------+---------------+------+
+     | incarnation | slots left        | process entry  | 0             | held |
+     +-------------+-------------------+----------------+---------------+------+
+
+If its process dies, stops, or needs no more, the others wait for those slots longer, at most until the head looks.
+
 All schedules of small scenarios of it are walked in ``tools/explore/memory.pxi``.
 """
 
@@ -71,7 +85,7 @@ cdef enum:
     STATE_ALLOCATED = 1
     WORD_BITS = 64
     MOST_TAKEN = 64  # buffers in one section
-    MOST_AT_ONCE = 32  # filling that many slots makes the cost of a wake-up small
+    MOST_AT_ONCE = 64  # filling that many slots makes the cost of a wake-up small
     PART_AT_ONCE = 8  # the other slots keep the sender busy meanwhile
 
     CELL_HELD = 1  # always set: the cell of entry 0, incarnation 0 must not look empty
@@ -81,6 +95,8 @@ cdef enum:
     DEADLINE_SHIFT = 24
     DEADLINE_MASK = (1 << 24) - 1  # deadlines are compared modulo 2**24 seconds
     FURTHEST_S = DEADLINE_MASK // 4
+    LEFT_SHIFT = 24
+    LEFT_MASK = (1 << 24) - 1
     GRACE_S = 1
 
 cdef enum:
@@ -558,12 +574,12 @@ cdef int64_t _holder(const Pool *pool, uint64_t cell) noexcept nogil:
 cdef int64_t _to_wake(Pool *pool, uint64_t head, uint64_t tail) noexcept nogil:
     """Return the process entry to wake now that slots became free, -1 for none.
 
-    It is the head's, if enough slots are free, and as many as it waits for, and it has looked since this process last
-    chose it. If that wake-up is lost, the head wakes when its slice runs out.
+    It is the head's, if enough slots are free beyond the turn, and as many as it waits for, and it has looked since
+    this process last chose it. If that wake-up is lost, the head wakes when its slice runs out.
     """
     cdef uint64_t cell, free = load_relaxed(&pool.superblock.free_slots)
     cdef int64_t ticket = -1
-    if head != tail and free >= load_relaxed(&pool.superblock.enough_slots):
+    if head != tail and free >= load_relaxed(&pool.superblock.enough_slots) + _left_of_turn(pool):
         ticket = _head(pool, head, tail)
     if ticket < 0 or _wanted(pool, ticket) > free:
         return -1
@@ -572,6 +588,22 @@ cdef int64_t _to_wake(Pool *pool, uint64_t head, uint64_t tail) noexcept nogil:
         return -1
     pool.woken_ticket, pool.woken_cell = <uint64_t>ticket, cell
     return _holder(pool, cell)
+
+
+cdef uint64_t _left_of_turn(const Pool *pool) noexcept nogil:
+    """Return how many slots the turn has left; 0 if the word is damaged."""
+    cdef uint64_t left = load_relaxed(&pool.superblock.turn) >> LEFT_SHIFT & LEFT_MASK
+    return left if left <= pool.most_at_once else 0
+
+
+cdef uint64_t _by_turn(const Pool *pool, uint64_t owner) noexcept nogil:
+    """Return how many slots a process may take before the waiters."""
+    cdef uint64_t turn = load_relaxed(&pool.superblock.turn)
+    return _left_of_turn(pool) if turn & (OWNER_BITS | CELL_HELD) == owner | CELL_HELD else 0
+
+
+cdef void _set_turn(Pool *pool, uint64_t owner, uint64_t left) noexcept nogil:
+    store_relaxed(&pool.superblock.turn, owner | left << LEFT_SHIFT | CELL_HELD if left else 0)
 
 
 cdef void _learn(Pool *pool, bint was_woken) noexcept nogil:
@@ -645,17 +677,22 @@ cdef uint64_t _take_some(
 cdef int pool_allocate(
     Pool *pool, uint64_t ticket, uint64_t count, uint64_t most, Handle *taken, uint64_t *number, Damage *damage
 ) noexcept nogil:
-    """Allocate if more is free than all waiters need. If no process waits, that can be several buffers.
+    """Allocate if more is free than all waiters need, or in turn. If no process waits, that can be several buffers.
 
     If there is enough for all, a queue would only make each wait for a wake-up by the one before.
     """
-    cdef uint64_t head = 0, tail = 0
+    cdef uint64_t head = 0, tail = 0, owner = _owner_of(ticket), left
     cdef int status = pool_enter(pool, ticket)
     if status != LOCK_TAKEN:
         return status
     if queue_ends(pool, &head, &tail, damage):
         if _spare(pool, head, tail, load_relaxed(&pool.superblock.free_slots)) >= count:
-            number[0] = _take_some(pool, _owner_of(ticket), count, most if head == tail else 1, taken, damage)
+            number[0] = _take_some(pool, owner, count, most if head == tail else 1, taken, damage)
+        else:
+            left = _by_turn(pool, owner)
+            if left >= count:
+                number[0] = _take_some(pool, owner, count, _least(most, left // count), taken, damage)
+                _set_turn(pool, owner, left - number[0] * count)
     pool_exit(pool, damage)
     return status
 
@@ -677,13 +714,15 @@ cdef int pool_free(
 
 
 cdef int pool_look(Pool *pool, uint64_t ticket, Look *look, Handle *taken, Damage *damage) noexcept nogil:
-    """Allocate if it is a waiter's turn; else draw its ticket, or keep it."""
-    cdef uint64_t head = 0, tail = 0
+    """Allocate if a waiter is the head; else draw its ticket, or keep it."""
+    cdef uint64_t head = 0, tail = 0, owner = _owner_of(ticket), slots
     cdef int status = pool_enter(pool, ticket)
     if status != LOCK_TAKEN:
         return status
     if look.number < 0:
-        look.number = queue_join(pool, _owner_of(ticket), look.slots, look.started_s, look.timeout_s, damage)
+        look.number = queue_join(pool, owner, look.slots, look.started_s, look.timeout_s, damage)
+        if _by_turn(pool, owner):
+            _set_turn(pool, owner, 0)
     else:
         _note_look(pool, look.number, load_relaxed(&pool.superblock.waiter_head))
     if queue_pass_over(pool, look.number, &look.dead, look.now_s, look.absent_s, damage):
@@ -695,10 +734,12 @@ cdef int pool_look(Pool *pool, uint64_t ticket, Look *look, Handle *taken, Damag
         if look.is_head:
             if look.was_woken >= 0:
                 _learn(pool, look.was_woken)
-            if _are_alone(pool, head, tail):
-                look.taken = _take_some(pool, _owner_of(ticket), look.slots, look.most, taken, damage)
-            else:
-                look.taken = _take_some(pool, _owner_of(ticket), look.slots, 1, taken, damage)
+            look.taken = _take_some(
+                pool, owner, look.slots, look.most if _are_alone(pool, head, tail) else 1, taken, damage
+            )
+            if look.taken:
+                slots = _least(look.taken * look.slots, pool.most_at_once)
+                _set_turn(pool, owner, pool.most_at_once - slots)
     pool_exit(pool, damage)
     return status
 
@@ -712,21 +753,26 @@ cdef bint _are_alone(const Pool *pool, uint64_t head, uint64_t tail) noexcept no
 
 
 cdef int pool_leave(
-    Pool *pool, uint64_t ticket, int64_t number, uint64_t waited_ns, int64_t *waiter, Damage *damage
+    Pool *pool, uint64_t ticket, int64_t number, uint64_t waited_ns, bint needs_none, int64_t *waiter, Damage *damage
 ) noexcept nogil:
-    """End a wait: return its ticket, unless that was removed, and choose whom to wake. Counts the wait."""
-    cdef uint64_t head = 0, tail = 0
+    """End a wait: return its ticket, unless that was removed, and choose whom to wake. Counts the wait.
+
+    A head that `needs_none` any longer has its turn, too: it goes on, and will need some soon.
+    """
+    cdef uint64_t head = 0, tail = 0, owner = _owner_of(ticket)
     cdef ProcessEntry *process
     cdef int status = pool_enter(pool, ticket)
     if status != LOCK_TAKEN:
         return status
     if queue_ends(pool, &head, &tail, damage):
         if number >= 0 and <uint64_t>number >= head:
+            if needs_none and _head(pool, head, tail) == number:
+                _set_turn(pool, owner, pool.most_at_once)
             store_relaxed(_cell(pool, number), 0)
             _move_head(pool, head, tail)
             head = load_relaxed(&pool.superblock.waiter_head)
         if load_relaxed(&pool.superblock.free_slots):
-            waiter[0] = _next_waiter(pool, head, tail)
+            waiter[0] = _to_wake(pool, head, tail) if _by_turn(pool, owner) else _next_waiter(pool, head, tail)
     process = <ProcessEntry *>pool.processes + ((ticket & UNFINISHED) - 1)
     store_relaxed(&process.waits, load_relaxed(&process.waits) + 1)
     store_relaxed(&process.wait_ns, load_relaxed(&process.wait_ns) + waited_ns)
@@ -751,13 +797,17 @@ cdef int pool_reclaim(
 
 
 cdef int pool_grow(Pool *pool, uint64_t ticket, Handle *handle, bint *grew, Damage *damage) noexcept nogil:
-    """Add a slot to a buffer that is as its handle says, if one is free and no process waits."""
-    cdef uint64_t head = 0, tail = 0
+    """Add a slot to a buffer that is as its handle says, if one is free, and no process waits or it is our turn."""
+    cdef uint64_t head = 0, tail = 0, owner = _owner_of(ticket), left
     cdef int status = pool_enter(pool, ticket)
     if status != LOCK_TAKEN:
         return status
-    if queue_ends(pool, &head, &tail, damage) and head == tail:
-        grew[0] = slots_grow(pool, handle, damage)
+    if queue_ends(pool, &head, &tail, damage):
+        left = _by_turn(pool, owner)
+        if head == tail or left:
+            grew[0] = slots_grow(pool, handle, damage)
+            if grew[0] and head != tail:
+                _set_turn(pool, owner, left - 1)
     pool_exit(pool, damage)
     return status
 
@@ -1018,8 +1068,13 @@ cdef class BufferPool:
         self._check(&damage)
         return status, look.waiter
 
-    def leave(self, MemoryTicket ticket not None, uint64_t waited_ns):
+    def leave(self, MemoryTicket ticket not None, uint64_t waited_ns, bint needs_none=False):
         """Return a ticket, if it was drawn, and count the wait.
+
+        Args:
+            ticket: the ticket.
+            waited_ns: how long the wait was.
+            needs_none: whether its process can go on without memory.
 
         Returns:
             (status, waiter).
@@ -1027,7 +1082,9 @@ cdef class BufferPool:
         cdef int64_t waiter = -1
         cdef Damage damage
         damage.kind = SOUND
-        status = pool_leave(&self.pool, ticket_of(self.segment), ticket.number, waited_ns, &waiter, &damage)
+        status = pool_leave(
+            &self.pool, ticket_of(self.segment), ticket.number, waited_ns, needs_none, &waiter, &damage
+        )
         if status == LOCK_TAKEN:
             ticket.number = -1
         self._check(&damage)
@@ -1158,6 +1215,10 @@ cdef class BufferPool:
 
     cdef _wrong_queue(self, uint64_t head, uint64_t tail):
         return self.damaged(f"its waiter queue begins at ticket {head} and ends at {tail}, of {WAITERS}")
+
+
+cdef uint64_t _least(uint64_t one, uint64_t other) noexcept nogil:
+    return one if one < other else other
 
 
 cdef uint64_t _within(uint64_t number, uint64_t most) noexcept nogil:

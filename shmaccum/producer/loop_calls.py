@@ -152,14 +152,14 @@ class LoopCalls:
 
     async def _allocate(self, wait: Memory, call: _Call) -> None:
         """Take what is free, or wait in line; the first in line waits in the slab's queue."""
-        size, max_block_ms, taken, most = wait
+        size, max_block_ms, taken, most, is_over = wait
         if not call.is_first(None):
             if self._pool.try_allocate(size, taken, most=most):
                 return
             started = time.monotonic()
             await call.join(None, started + max_block_ms / 1000)
             max_block_ms -= (time.monotonic() - started) * 1000
-        memory = MemoryWait(size, self._pool.slots_for(size), max(0.0, max_block_ms), MIN_TIMEOUT_S)
+        memory = MemoryWait(size, self._pool.slots_for(size), max(0.0, max_block_ms), MIN_TIMEOUT_S, is_over)
         await self.of_loop().wait_for_memory(self._pool.waiting(memory, taken, most=most))
 
 

@@ -168,6 +168,7 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
         Super.PRODUCER_EPOCH: MAX_EPOCH,
         Super.ENOUGH_SLOTS: geometry.slot_count,
         Super.INCIDENTS: _LAST_INCIDENT,
+        Super.TURN: _ANY,
     } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + _core.TOKEN_WORDS), _ANY)
     names = _names_of(Super)
     # The words before determine the layout, and were checked before it was mapped.

@@ -134,6 +134,7 @@ OPERATIONS: dict[str, Callable[[Slab, list[Buffer]], object]] = {
     "grow twice": lambda slab, held: (slab.pool.grow(held[1]), slab.pool.grow(held[1])),
     "wait and leave": lambda slab, held: slab.pool.leave(slab.wait(4), 5),
     "wait and get": lambda slab, held: (ticket := slab.wait(4), slab.pool.free(held[1]), slab.look(ticket)),
+    "wait and go on": lambda slab, held: slab.pool.leave(slab.wait(4), 5, True),
 }
 
 
@@ -445,3 +446,104 @@ def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> 
     assert [slab.get("processes", name, 2) for name in ("waits", "wait_ns")] == [1, 1234]
     slab.be(LIVING)
     assert [free_one() for _ in range(2)] == [3, -1]
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scarce() -> tuple[Slab, list[Buffer]]:
+    """Return a slab where a turn has 4 slots, and all its slots, taken by this process."""
+    slab = Slab(32)
+    return slab, slab.take(1, 32)
+
+
+def test_a_waiter_that_was_served_takes_more_before_the_others(scarce: tuple[Slab, list[Buffer]]) -> None:
+    slab, held = scarce
+    slab.be(2)
+    first = slab.wait(1)
+    slab.be(3)
+    second = slab.wait(6)
+    slab.pool.free(*held[:6])
+    slab.be(2)
+    (buffer,) = slab.look(first)
+    slab.pool.leave(first, 0)
+    slab.be(4)
+    assert slab.take(1) == [], "another process must wait"
+    slab.be(2)
+    assert len(slab.take(1, 2)) == 2
+    assert slab.pool.grow(buffer)[1]
+    assert slab.take(1) == []
+    assert not slab.pool.grow(buffer)[1], "the turn is over"
+    slab.pool.free(*held[6:12])
+    slab.be(3)
+    assert slab.look(second)
+
+
+def test_the_next_waiter_is_woken_for_more_than_the_turn_can_still_take(scarce: tuple[Slab, list[Buffer]]) -> None:
+    slab, held = scarce
+    slab.be(2)
+    first = slab.wait(1)
+    slab.be(3)
+    slab.wait(1)
+    slab.set("superblock", "enough_slots", 2)
+    slab.be(LIVING)
+    assert [slab.pool.free(held.pop())[1] for _ in range(3)] == [-1, 2, -1]
+    slab.be(2)
+    assert slab.look(first)
+    assert slab.pool.leave(first, 0)[1] == -1
+    slab.be(LIVING)
+    assert [slab.pool.free(held.pop())[1] for _ in range(3)] == [-1, -1, 3], "2, and 3 that the turn has left"
+
+
+def test_a_turn_ends_when_its_process_waits_again(scarce: tuple[Slab, list[Buffer]]) -> None:
+    slab, held = scarce
+    slab.be(2)
+    first = slab.wait(1)
+    slab.be(3)
+    slab.wait(1)
+    slab.pool.free(held.pop())
+    slab.be(2)
+    assert slab.look(first)
+    slab.pool.leave(first, 0)
+    assert slab.get("superblock", "turn")
+    slab.wait(1)
+    assert not slab.get("superblock", "turn")
+    assert slab.pool.free(held.pop())[1] == 3
+
+
+@pytest.mark.parametrize("is_head", [True, False])
+def test_a_head_that_needs_no_memory_any_longer_has_its_turn(scarce: tuple[Slab, list[Buffer]], is_head: bool) -> None:
+    slab, held = scarce
+    slab.be(2)
+    tickets = [slab.wait(1) for _ in range(3)]
+    slab.pool.free(*held[:2])
+    slab.pool.leave(tickets[1 - is_head], 0, True)
+    assert len(slab.take(1, 5)) == (2 if is_head else 0)
+
+
+def test_a_turn_of_an_earlier_process_is_no_other_process_s(scarce: tuple[Slab, list[Buffer]]) -> None:
+    slab, held = scarce
+    slab.be(2, 1)
+    first = slab.wait(1)
+    slab.be(3)
+    slab.wait(2)
+    slab.pool.free(held.pop(), held.pop())
+    slab.be(2, 1)
+    assert slab.look(first)
+    slab.pool.leave(first, 0)
+    slab.be(2, 2)
+    assert slab.take(1) == []
+    slab.be(2, 1)
+    assert len(slab.take(1)) == 1
+
+
+@pytest.mark.parametrize("left", [5, (1 << 24) - 1])
+def test_a_turn_with_more_than_it_can_have_is_not_believed(scarce: tuple[Slab, list[Buffer]], left: int) -> None:
+    slab, held = scarce
+    slab.be(3)
+    slab.wait(1)
+    slab.be(2)
+    slab.set("superblock", "turn", owner(2) | left << 24 | 1)
+    assert slab.pool.free(held.pop())[1] == 3
+    assert slab.take(1) == []

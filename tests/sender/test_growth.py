@@ -99,6 +99,29 @@ def test_who_waits_for_memory_gives_it_to_the_batch_that_waits(run: HandRun, log
     assert pool.available_memory() == pool.total_memory
 
 
+def test_who_waits_for_memory_needs_none_once_another_has_brought_room(run: HandRun, log_dir: Path) -> None:
+    """One slot is freed, and two calls wait for one each, for the same batch."""
+    sent = values(6)
+    for value in sent[:4]:
+        run.send(T0, value)
+    pool = run.accumulator.pool
+    held = [pool.allocate(SLOT, 0) for _ in range(pool.available_memory() // SLOT)]
+    waiting = [
+        threading.Thread(target=lambda value=value: run.accumulator.append(T0, 0, None, value, max_block_ms=30_000))
+        for value in sent[4:]
+    ]
+    for number, thread in enumerate(waiting, start=1):
+        thread.start()
+        wait_until(lambda number=number: pool.queued() == number, "it waits")
+    pool.deallocate(held.pop())
+    for thread in waiting:
+        thread.join(30)
+    assert pool.available_memory() == 0
+    pool.deallocate(*held)
+    run.run(4)
+    assert sorted(read_values(log_dir, "t", 0)) == sorted(sent)
+
+
 SLOT_SIZE = 16384
 
 

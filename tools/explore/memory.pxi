@@ -39,6 +39,7 @@ cdef int slot_count = 0
 cdef int wanted = 1
 cdef bint has_gate = False
 cdef int turns = 2
+cdef int of_turn = 1  # how many slots a waiter may take once it is served
 
 
 cdef sem_t *gate_of() noexcept nogil:
@@ -125,7 +126,7 @@ cdef Pool make_pool() noexcept nogil:
     pool.slots.header_size = HEADER_SIZE
     pool.slots.slot_count = slot_count
     pool.max_processes = MOST
-    pool.most_at_once = 1
+    pool.most_at_once = of_turn
     pool.seen_ticket = pool.woken_ticket = ALL_BITS
     return pool
 
@@ -274,11 +275,12 @@ cdef bint has_dead() noexcept nogil:
 
 
 cdef void waiting_body(int me) noexcept nogil:
-    """Wait for memory in the queue, and free what was got."""
+    """Wait for memory in the queue, take another slot if it is our turn, and free what was got."""
     cdef Pool pool = make_pool()
-    cdef Handle handle
+    cdef Handle handle, more
     cdef Look look
     cdef Damage damage
+    cdef uint64_t number = 0
     cdef int looks
     memset(&look, 0, sizeof(Look))
     look.number, look.slots, look.most, look.was_woken, look.waiter = -1, wanted if me == 0 else 1, 1, -1, -1
@@ -300,14 +302,21 @@ cdef void waiting_body(int me) noexcept nogil:
         explore_note(&shared.ghost.wake[me], 0)
     note_taken(me, &pool, &handle)
     leave_queue(me, &pool, look.number)
+    while of_turn > 1 and pool_allocate(&pool, ticket_at(me), 1, 1, &more, &number, &damage) == LOCK_BUSY:
+        wait_for_lock()
+    if number:
+        note_taken(me, &pool, &more)
     free_buffer(me, &pool, &handle)
+    if number:
+        note_taken(me, &pool, &more)  # no other process has got it meanwhile
+        free_buffer(me, &pool, &more)
 
 
 cdef void leave_queue(int me, Pool *pool, int64_t number) noexcept nogil:
     cdef Damage damage
     cdef int64_t waiter = -1
     damage.kind = SOUND
-    while pool_leave(pool, ticket_at(me), number, 0, &waiter, &damage) == LOCK_BUSY:
+    while pool_leave(pool, ticket_at(me), number, 0, False, &waiter, &damage) == LOCK_BUSY:
         wait_for_lock()
     if waiter >= 0:
         store_release(&shared.ghost.wake[waiter], 1)
@@ -366,7 +375,7 @@ def run(str name, int number, int deaths, int slots=2, int of_first=1, bint gate
     """Explore a scenario.
 
     Args:
-        name: of the scenario: lock, pool, growth or waiters.
+        name: of the scenario: lock, pool, growth, waiters, or turns: waiters that take more once they are served.
         number: of processes.
         deaths: most of them that die.
         slots: of the pool.
@@ -379,8 +388,8 @@ def run(str name, int number, int deaths, int slots=2, int of_first=1, bint gate
     """
     cdef const char *violation
     cdef uint64_t size
-    global turns
-    turns = 1 if number > 2 else 2
+    global turns, of_turn
+    turns, of_turn = 1 if number > 2 else 2, 2 if name == "turns" else 1
     prepare(number, slots, of_first, gate)
     if name == "lock":
         size = <char *>&shared.superblock - <char *>&shared

@@ -9,7 +9,7 @@ class Scenario:
     """A scenario of ``memory.pxi``, ``batches.pxi``, ``lanes.pxi``, ``expiry.pxi`` or ``numbering.pxi``.
 
     Args:
-        name: lock, pool, waiters, growth, batches, lanes, expiry or sequences.
+        name: lock, pool, waiters, turns, growth, batches, lanes, expiry or sequences.
         processes: how many there are.
         deaths: most of them that die.
         options: more arguments of the file's ``run``.
@@ -17,7 +17,7 @@ class Scenario:
 
     def __init__(self, name: str, processes: int, deaths: int, **options: int) -> None:
         self.name = name
-        self.file = "memory" if name in ("lock", "pool", "waiters", "growth") else "batches"
+        self.file = "memory" if name in ("lock", "pool", "waiters", "turns", "growth") else "batches"
         self.processes = processes
         self.deaths = deaths
         self.options = options
@@ -42,6 +42,8 @@ SCENARIOS: Final = (
     Scenario("waiters", 2, 2, slots=2, of_first=2),
     Scenario("waiters", 3, 0, slots=1),
     Scenario("waiters", 3, 0, slots=3, of_first=2),
+    Scenario("turns", 2, 1, slots=3, of_first=2),
+    Scenario("turns", 3, 0, slots=3),
     Scenario("growth", 2, 2, slots=3),
     Scenario("growth", 3, 1, slots=2),
     Scenario("growth", 3, 2, slots=3),
@@ -246,6 +248,14 @@ MUTANTS: Final = (
         "        waiter[0] = _to_wake(pool, head, tail)\n",
         "        pass\n",
         _WAITERS,
+        "a process waits for ever",
+    ),
+    Mutant(
+        "TURN_HOLDS_ALL_SLOTS",
+        "pool.pxi",
+        "    return left if left <= pool.most_at_once else 0\n",
+        "    return 2 * pool.most_at_once\n",
+        Scenario("turns", 3, 0, slots=3),
         "a process waits for ever",
     ),
     Mutant(

@@ -151,8 +151,8 @@ class RecordAccumulator:
     def _wait(self, wait: Wait) -> object:
         """Wait in this thread; return the answer."""
         match wait:
-            case Memory(size, max_block_ms, taken, most):
-                self.state.pool.allocate(size, max_block_ms, taken, most=most)
+            case Memory(size, max_block_ms, taken, most, is_over):
+                self.state.pool.allocate(size, max_block_ms, taken, most=most, is_over=is_over)
             case Sender() if self._ensure_sender is not None:
                 self._ensure_sender()
             case Until(condition, timeout_s, batches):

@@ -27,6 +27,8 @@ class Memory(NamedTuple):
     taken: list[Buffer]
     """Empty; gets the buffers."""
     most: int = 1
+    is_over: Callable[[], bool] = lambda: False
+    """Whether the call needs none any longer; asked before each look for free ones."""
 
 
 class Sender(NamedTuple):

@@ -31,6 +31,7 @@ from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import wait_until
 from record_batches import DECODERS
 from runs import in_threads
 
@@ -39,9 +40,7 @@ from shmaccum.accumulator.append import column_appender
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import (
-    LockTimeoutError,
-)
+from shmaccum.errors import LockTimeoutError, ProducerClosedError
 from shmaccum.record.columns import ColumnBodies
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import SlotState
@@ -86,9 +85,9 @@ def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
     """Call ``meanwhile`` between the next allocation and its use, as a faster process would."""
     allocate = accumulator.pool.allocate
 
-    def allocate_slowly(size: int, max_block_ms: float, taken: list[Buffer], *, most: int) -> Buffer:
+    def allocate_slowly(*args: Any, **options: Any) -> Any:
         accumulator.pool.allocate = allocate  # type: ignore[method-assign]
-        buffer = allocate(size, max_block_ms, taken, most=most)
+        buffer = allocate(*args, **options)
         meanwhile()
         return buffer
 
@@ -130,6 +129,23 @@ def test_error_after_the_allocation_frees_the_slot(accumulator: Accumulators) ->
         accumulator.append_to(accumulator.map.queues[TP0], 0, body, None, 1000, Route())
     accumulator.producer.flush(0)
     assert_empty(accumulator)
+
+
+def test_a_record_that_waits_for_memory_learns_of_a_close(accumulator: Accumulators) -> None:
+    add(accumulator, TP0)
+    pool = accumulator.pool
+    held = [pool.allocate(BATCH_SIZE, 0) for _ in range(pool.available_memory() // BATCH_SIZE)]
+
+    def append(_: int) -> None:
+        with pytest.raises(ProducerClosedError):
+            accumulator.append(TP0, 0, KEY, HALF + HALF, max_block_ms=60_000)
+
+    def close(_: int) -> None:
+        wait_until(lambda: pool.queued() == 1, "a call waits")
+        accumulator.producer.close()
+
+    in_threads(2, lambda number: (append, close)[number](number))
+    pool.deallocate(*held)
 
 
 def test_append_in_the_middle_of_another_keeps_its_slot(accumulator: Accumulators) -> None:
