@@ -76,6 +76,7 @@ SCENARIOS: Final = (
 LONG: Final = (
     Scenario("lock", 3, 1, gate=True),
     Scenario("waiters", 3, 1, slots=1),
+    Scenario("turns", 3, 1, slots=3),
     Scenario("waiters", 3, 2, slots=2, of_first=2),
     Scenario("waiters", 3, 0, slots=1, buffers=True),
     Scenario("batches", 2, 1, records=3, ahead=True),
