@@ -691,7 +691,7 @@ cdef int pool_allocate(
         else:
             left = _by_turn(pool, owner)
             if left >= count:
-                number[0] = _take_some(pool, owner, count, _least(most, left // count), taken, damage)
+                number[0] = _take_some(pool, owner, count, min(most, left // count), taken, damage)
                 _set_turn(pool, owner, left - number[0] * count)
     pool_exit(pool, damage)
     return status
@@ -715,7 +715,7 @@ cdef int pool_free(
 
 cdef int pool_look(Pool *pool, uint64_t ticket, Look *look, Handle *taken, Damage *damage) noexcept nogil:
     """Allocate if a waiter is the head; else draw its ticket, or keep it."""
-    cdef uint64_t head = 0, tail = 0, owner = _owner_of(ticket), slots
+    cdef uint64_t head = 0, tail = 0, owner = _owner_of(ticket)
     cdef int status = pool_enter(pool, ticket)
     if status != LOCK_TAKEN:
         return status
@@ -738,8 +738,7 @@ cdef int pool_look(Pool *pool, uint64_t ticket, Look *look, Handle *taken, Damag
                 pool, owner, look.slots, look.most if _are_alone(pool, head, tail) else 1, taken, damage
             )
             if look.taken:
-                slots = _least(look.taken * look.slots, pool.most_at_once)
-                _set_turn(pool, owner, pool.most_at_once - slots)
+                _set_turn(pool, owner, pool.most_at_once - min(look.taken * look.slots, pool.most_at_once))
     pool_exit(pool, damage)
     return status
 
@@ -1215,10 +1214,6 @@ cdef class BufferPool:
 
     cdef _wrong_queue(self, uint64_t head, uint64_t tail):
         return self.damaged(f"its waiter queue begins at ticket {head} and ends at {tail}, of {WAITERS}")
-
-
-cdef uint64_t _least(uint64_t one, uint64_t other) noexcept nogil:
-    return one if one < other else other
 
 
 cdef uint64_t _within(uint64_t number, uint64_t most) noexcept nogil:

@@ -262,18 +262,15 @@ class RecordAppender:
             yield SENDER
             while True:
                 left_ms = max(0.0, (deadline_s - time.monotonic()) * 1000)
-                wanted = 0 if large is not None else self._wanted(queue, len(body))
-                has_room = partial(self._has_room, queue, None if large else len(body))
-                yield Memory(max(size, wanted), left_ms, taken, is_over=has_room)
+                if large is not None:
+                    yield Memory(size, left_ms, taken)
+                else:
+                    # Another process may bring room for the record first.
+                    has_room = partial(self.core.has_room, queue.entry, len(body))
+                    yield Memory(max(size, self._wanted(queue, len(body))), left_ms, taken, is_over=has_room)
                 if route is not None:  # another thread may have switched partitions during the wait for slots
                     queue = route.reroute(queue)
-                if not taken:
-                    extended = self.append(queue, timestamp, body, callback, sizes)
-                    if extended is not None:
-                        result = extended
-                        break
-                    continue
-                if large is not None or not self._extend(queue, taken, len(body)):
+                if taken and (large is not None or not self._extend(queue, taken, len(body))):
                     result = self.begin_batch(queue, taken[0], timestamp, body, callback, large, sizes)
                     if result[2]:
                         del taken[:]  # it is in its deque now
@@ -287,10 +284,6 @@ class RecordAppender:
                 self.unused[hand] = taken
                 self.free_unused()
         return result
-
-    def _has_room(self, queue: PartitionQueue, body_size: int | None) -> bool:
-        """Return whether another process has brought room for a record meanwhile; never for a batch of one (None)."""
-        return body_size is not None and self.core.has_room(queue.entry, body_size)
 
     def _wanted(self, queue: PartitionQueue, body_size: int) -> int:
         """Return how many bytes to wait for, for an open batch that grows: all that others can spare, or 0 if none."""
