@@ -186,7 +186,7 @@ class ConnectionSettings(Config, group=Group.CONNECTION, scope=Scope.SHARED):
         Bytes of a connection's receive buffer (SO_RCVBUF). -1: the operating system's default.""")
     send_buffer_bytes = Setting(INT, -1, Importance.MEDIUM, valid=at_least(-1)).says("""
         Bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default, which grows with the
-        distance; Kafka's 131072 bound the records that can be under way to a far broker.""")
+        distance. Kafka's default, 131072, bounds what can be under way to a far broker.""")
     socket_connection_setup_timeout_max_ms = Setting(LONG, 30_000, Importance.MEDIUM, valid=at_least(1)).says("""
         Most milliseconds that the sender waits for a connection to a broker to be established, after any number of
         failures.""")

@@ -43,6 +43,7 @@ join        cell                             a cell behind the tail, which the n
             tail += 1                        the ticket of a dead process
 leave       cell = 0                         a head that stands before an empty cell
             head                             nothing
+turn        the word, behind the others      a dead process's turn, until the next waiter is served
 ==========  ===============================  =======================================================================
 
 The slots behind a buffer's first stay FREE by their own headers, so one store takes or frees all of them.
