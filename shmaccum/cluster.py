@@ -69,17 +69,37 @@ class ConsumerGroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
+_CONNECTION_SHIFT: Final = 32
+
+
 class Node(NamedTuple):
-    """A broker; the log transport has a single node, of id 0."""
+    """A broker, by one of our connections to it; the log transport has a single node, of id 0."""
 
     id: int
     host: str = ""
     port: int = -1
+    connection: int = 0
+    """Which one; 0 is the first."""
+
+    @property
+    def key(self) -> int:
+        """Its number among the nodes; the id, for a broker's first connection."""
+        return node_key(self.id, self.connection)
 
     @property
     def address(self) -> str:
         """Host and port, as in ``bootstrap.servers``: an IPv6 address in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def node_key(node_id: int, connection: int) -> int:
+    """Return the key of a node; `broker_of` has its id."""
+    return node_id + (connection << _CONNECTION_SHIFT)
+
+
+def broker_of(key: int) -> int:
+    """Return the id of a broker from a node's key."""
+    return key & (1 << _CONNECTION_SHIFT) - 1
 
 
 def check_topic(topic: object) -> str:

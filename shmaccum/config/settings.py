@@ -352,6 +352,10 @@ class SlabSettings(Config, group=Group.SLAB):
         producers, with each record. Then records that change in shared memory after `send` returned, as by faulty
         memory or a program that writes where it should not, are not sent: their batch fails with CorruptRecordError.
         `send` takes longer for it.""")
+    shmaccum_connections_per_broker = Setting(INT, 2, Importance.LOW, Scope.SHARED, between(1, 16)).says("""
+        Most connections of a sender to a broker. It has one, and more only while `max.request.size` bytes of requests
+        wait for the answer to another: a broker handles one request of a connection at a time. The broker's partitions
+        are divided among them; 60 seconds after that was last so there is one again.""")
     shmaccum_max_partitions = Setting(INT_OR_AUTO, AUTO, Importance.MEDIUM, Scope.SLAB, auto_or(at_least(1))).says("""
         Partitions, of all topics together, that the slab has room for; each takes 256 bytes of shared memory. A topic
         that exceeds them fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is 32,768 for 32

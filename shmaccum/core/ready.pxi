@@ -150,6 +150,8 @@ cdef class ReadyCheck:
     """By slot; of another generation than the slot's for a batch that is not compressed ahead."""
     cdef list to_compress
     """Slots of batches that were not chosen for that reason."""
+    cdef uint8_t *is_moving
+    """By partition entry: whether it has another connection to its broker than the batches in flight."""
     cdef uint8_t *is_behind
     """By partition entry: whether a batch waits to be put back, in front of all others."""
     cdef list behind
@@ -169,9 +171,17 @@ cdef class ReadyCheck:
         self.leader_epochs = <int32_t *>PyMem_Malloc(partitions * sizeof(int32_t))
         self.sent_epochs = <int32_t *>PyMem_Malloc(slots * sizeof(int32_t))
         self.ahead = <Ahead *>PyMem_Malloc(slots * sizeof(Ahead))
+        self.is_moving = <uint8_t *>PyMem_Calloc(partitions, 1)
         self.is_behind = <uint8_t *>PyMem_Calloc(partitions, 1)
         self.request.chosen = <Choice *>PyMem_Calloc(partitions, sizeof(Choice))
-        if not (self.leader_epochs and self.sent_epochs and self.ahead and self.is_behind and self.request.chosen):
+        if not (
+            self.leader_epochs
+            and self.sent_epochs
+            and self.ahead
+            and self.is_moving
+            and self.is_behind
+            and self.request.chosen
+        ):
             raise MemoryError(f"no memory for {partitions} partitions and {slots} slots")
         memset(self.ahead, 0xFF, slots * sizeof(Ahead))
         memset(self.leader_epochs, 0xFF, partitions * sizeof(int32_t))
@@ -181,6 +191,7 @@ cdef class ReadyCheck:
         PyMem_Free(self.leader_epochs)
         PyMem_Free(self.sent_epochs)
         PyMem_Free(self.ahead)
+        PyMem_Free(self.is_moving)
         PyMem_Free(self.is_behind)
         PyMem_Free(self.request.chosen)
 
@@ -194,13 +205,20 @@ cdef class ReadyCheck:
     def set_leader(self, uint64_t entry, uint64_t leader, int32_t epoch):
         """Store the leader of a partition.
 
+        On another connection to the same broker, nothing is sent before what is in flight is answered: it could arrive
+        first.
+
         Args:
             entry: the partition's.
-            leader: id of its node + 1; 0 for none.
+            leader: key of its node + 1; 0 for none.
             epoch: of the leader; -1 if it is unknown.
         """
         self._check(entry)
-        store_release(&partition_of(&self.deques, entry).leader, leader)
+        cdef PartitionEntry *partition = partition_of(&self.deques, entry)
+        cdef uint64_t before = load_relaxed(&partition.leader)
+        if leader != before and <uint32_t>leader == <uint32_t>before:
+            self.is_moving[entry] = True
+        store_release(&partition.leader, leader)
         self.leader_epochs[entry] = epoch
 
     def hold_back(self, uint64_t stripes, list partitions not None):
@@ -246,7 +264,7 @@ cdef class ReadyCheck:
         Returns:
             (leaders of partitions with something to send, leaders of partitions with an open batch that may be sent,
             partitions with batches and no leader, milliseconds to the next change: infinite if there is none).
-            A leader is the id of its node + 1.
+            A leader is the key of its node + 1.
         """
         cdef set due = set(), growing = set()
         cdef list leaderless = []
@@ -290,7 +308,7 @@ cdef class ReadyCheck:
         """Choose partitions whose first batch is due, as many as fit into a request, and take these batches.
 
         Args:
-            leader: id of the node + 1.
+            leader: key of the node + 1.
             begin: partition entry to begin at; those before it come last.
             max_size: bytes of the request, unless its first batch is larger.
             may_leave: how many open batches may be among them.
@@ -389,6 +407,10 @@ cdef class ReadyCheck:
             return False
         if load_relaxed(&partition.in_flight) >= self.max_in_flight:
             return False
+        if self.is_moving[entry]:
+            if load_relaxed(&partition.in_flight):
+                return False
+            self.is_moving[entry] = False
         lane = load_relaxed(&partition.key) >> KEY_LANE_SHIFT
         if lane:
             lane_entry = <const LaneEntry *>self.deques.lanes + (lane - 1)

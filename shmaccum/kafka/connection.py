@@ -147,6 +147,11 @@ class Connection:
         """Number of requests sent, or being sent, without an answer."""
         return len(self._in_flight) + len(self._unsent)
 
+    @property
+    def backlog(self) -> int:
+        """Bytes of the requests that wait for the oldest one's answer: a broker handles one at a time."""
+        return self._queued_bytes - self._in_flight[0].end if self._in_flight else 0
+
     def is_busy(self) -> bool:
         """Return whether the last request is not out yet, or ``max.in.flight.requests.per.connection`` is reached."""
         return bool(self._output) or len(self._in_flight) >= self._max_in_flight

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Geometry, Histogram, Partition, Process, Super, Topic
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution
-from shmaccum.shm.layout import KEY_TOPIC_MASK, BrokerState, OfProcess, OfSender, Refusal, column_of
+from shmaccum.shm.layout import KEY_TOPIC_MASK, OfProcess, OfSender, Refusal, column_of
 from shmaccum.shm.processes import counted
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _of_both(words: memoryview, geometry: Geometry, found: Sequence[BrokerInfo])
         **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
         "record-size-avg": _mean(bytes_, records),
         "record-size-max": max(words[at + Histogram.LARGEST] for at in places),
-        "connection-count": sum(each.state is BrokerState.READY for each in found),
+        "connection-count": sum(each.ready_connections for each in found),
     }
 
 

@@ -34,8 +34,9 @@ class BrokerInfo(NamedTuple):
     Attributes:
         node: its id; below 0 for an address of ``bootstrap.servers``, whose broker is not known yet.
         address: host and port.
-        state: of the sender's connection to it: ``idle`` (none), ``connecting``, ``ready`` or ``failed``.
+        state: of the sender's connections to it: ``idle`` (none), ``connecting``, ``ready`` (one is) or ``failed``.
         since_ms: wall-clock milliseconds since when it is in this state.
+        ready_connections: connections that are ready.
         connections, failures: connections that became ready, and those that failed.
         in_flight: requests without an answer.
         waiting_ms: how long the oldest of them has been waiting; 0 if there is none.
@@ -58,6 +59,7 @@ class BrokerInfo(NamedTuple):
     address: str
     state: BrokerState
     since_ms: int
+    ready_connections: int
     connections: int
     failures: int
     in_flight: int
@@ -92,6 +94,9 @@ class BrokerInfo(NamedTuple):
 
 
 _DECODED: Final = {"node", "address", "state", "answered_ms", "throttled_ms"}
+_LARGEST: Final = {"waiting_ms", "largest_request", "last_latency_us", "longest_throttle_ms"}
+_OF_THE_FIRST: Final = _DECODED | {"since_ms", "incident", "incident_ms"}
+"""Fields of a broker with several connections that are not the sum of theirs."""
 _PLAIN: Final = [name for name in BrokerInfo._fields if hasattr(Broker, name.upper()) and name not in _DECODED]
 """The fields that are words of the same name, as they are."""
 
@@ -214,7 +219,7 @@ class BrokerJournal:
 
     def broker(self, node: Node) -> BrokerEntry:
         """Return the entry of a broker; a new one has its own from now on."""
-        words, number = self._words, node.id & _NODE_MASK
+        words, number = self._words, node.key & _ALL_BITS
         address = printable(node.address).encode()[:MAX_ADDRESS]
         places = [self._geometry.broker(entry) for entry in range(BROKERS)]
         for entry, at in enumerate(places):
@@ -246,8 +251,19 @@ class BrokerJournal:
 
 def brokers(words: memoryview, geometry: Geometry) -> list[BrokerInfo]:
     """Read the broker table, sorted by id."""
-    found = (_read(words, geometry, entry) for entry in range(BROKERS))
-    return sorted((each for each in found if each is not None), key=lambda each: (each.node < 0, abs(each.node)))
+    found: dict[tuple[int, str], BrokerInfo] = {}
+    for entry in sorted(range(BROKERS), key=lambda each: words[geometry.broker(each) + Broker.NODE]):
+        if (info := _read(words, geometry, entry)) is not None:
+            first = found.get((info.node, info.address))
+            found[info.node, info.address] = info if first is None else _together(first, info)
+    return sorted(found.values(), key=lambda each: (each.node < 0, abs(each.node)))
+
+
+def _together(first: BrokerInfo, further: BrokerInfo) -> BrokerInfo:
+    """Return what two connections to a broker have done; of its state and incident, what the first one knows."""
+    both = {name: (getattr(first, name), getattr(further, name)) for name in first._fields if name not in _OF_THE_FIRST}
+    found = {name: max(pair) if name in _LARGEST else pair[0] + pair[1] for name, pair in both.items()}
+    return first._replace(state=BrokerState.READY if found["ready_connections"] else first.state, **found)
 
 
 def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | None:
@@ -262,6 +278,7 @@ def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | Non
         node=(number & _NODE_MASK ^ _SIGN) - _SIGN,
         address=printable(_address(words, at).decode("ascii", "replace")),
         state=BrokerState(state),
+        ready_connections=int(state == BrokerState.READY),
         waiting_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
         last_latency_us=words[at + Broker.LATENCY_US],
         answered_ms=max(0, now_ms - answered_ms) if answered_ms else None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum import _core
 from shmaccum._core import WORD, Geometry, Lane, Partition, Process, Slot, Super, Topic
+from shmaccum.cluster import broker_of
 from shmaccum.errors import KafkaError
 from shmaccum.later import np
 from shmaccum.shm import validation
@@ -303,7 +304,7 @@ class SlabView:
                     topic=names[(key >> _core.KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
                     partition=key & KEY_NUMBER_MASK,
                     transactional_id=self._transactional_id(lane) if lane >= 0 else None,
-                    leader=_none_or_less_one(table[at + Partition.LEADER]),
+                    leader=_none_or_less_one(broker_of(table[at + Partition.LEADER])),
                     queued_batches=batches[entry],
                     queued_records=records[entry],
                     queued_bytes=sizes[entry],

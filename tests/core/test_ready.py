@@ -15,6 +15,8 @@ from shmaccum._core import ATTEMPTS_SHIFT, LOCK_BUSY, LOCK_STRIPES, LOCK_TAKEN, 
 
 NODE = 7
 LEADER = NODE + 1
+FURTHER = 1 << 32
+"""Makes a leader one by a further connection."""
 OTHER = PARTITION + 16
 """A partition of the same stripe."""
 BODY = 150
@@ -81,6 +83,31 @@ def test_a_held_partition_waits_for_an_event(ready: Ready, name: str, value: int
     ready.set("partitions", name, value)
     assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [], NEVER)
     assert ready.drain() == []
+
+
+def test_on_another_connection_nothing_overtakes_what_is_in_flight(ready: Ready) -> None:
+    ready.check = _core.ReadyCheck(ready.slab.segment, ready.slab.pool, Damaged, 5)
+    ready.append(2)
+    for before, after in ((LEADER, LEADER + FURTHER), (LEADER + FURTHER, LEADER)):
+        ready.set("partitions", "in_flight", 0)
+        ready.check.set_leader(PARTITION, before, 0)
+        assert ready.at(CREATED_MS)[0] == {before}
+        ready.set("partitions", "in_flight", 1)
+        ready.check.set_leader(PARTITION, after, 0)
+        assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
+        ready.set("partitions", "in_flight", 0)
+        assert ready.at(CREATED_MS)[0] == {after}
+        ready.set("partitions", "in_flight", 1)
+        assert ready.at(CREATED_MS)[0] == {after}, "that is on this connection"
+
+
+def test_another_leader_need_not_wait_for_the_one_before_it(ready: Ready) -> None:
+    """That can be silent."""
+    ready.check = _core.ReadyCheck(ready.slab.segment, ready.slab.pool, Damaged, 5)
+    ready.append(2)
+    ready.set("partitions", "in_flight", 1)
+    ready.check.set_leader(PARTITION, LEADER + 1 + FURTHER, 0)
+    assert ready.at(CREATED_MS)[0] == {LEADER + 1 + FURTHER}
 
 
 def test_what_a_stopped_process_blocks_is_held_back(ready: Ready) -> None:

@@ -51,8 +51,8 @@ class RefusingScene(Scene):
         match what:
             case "restart":  # of both brokers, with some of the requests in flight
                 for each in NODES:
-                    self.run.transport.store(each.id, self.draw.randint(0, 5))
-                    self.run.transport.drop(each.id)
+                    self.run.transport.store(each, self.draw.randint(0, 5))
+                    self.run.transport.drop(each)
                 for model in self.cluster.partitions.values():
                     model.restart()
             case "refuse":
@@ -144,7 +144,7 @@ def play(scene: Scene, happenings: Mapping[str, int], count: int = 600) -> None:
         scene.close()
 
 
-QUIET: Final = {"append": 80, "step": 160, "answer": 80, "store": 20}
+QUIET: Final = {"append": 80, "step": 160, "answer": 80, "store": 20, "link": 5}
 TROUBLE: Final = {"refuse": 6, "deny": 10, "drop": 10, "move": 6, "wait": 3}
 RESTARTS: Final = {"restart": 8, "drop": 10, "move": 6}
 DEATH: Final = {"die": 6, "die_twice": 2}
@@ -176,12 +176,19 @@ def test_exactly_once(config: ProducerConfig, clock: Clock, happenings: Mapping[
 
 
 @pytest.mark.parametrize("seed", SEEDS[2:])
+def test_order_without_idempotence(slab_name: str, clock: Clock, seed: int) -> None:
+    """As long as nothing is lost, whichever connection a partition has."""
+    config = config_of(slab_name, buffer_memory=24 * SLOT, enable_idempotence=False)
+    play(RefusingScene(config, clock, seed), QUIET)
+
+
+@pytest.mark.parametrize("seed", SEEDS[2:])
 def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterModel, "first_epoch", MAX_EPOCH)
     play(RefusingScene(config, clock, seed), QUIET | TROUBLE | DEATH)
 
 
-PICKY_QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20}
+PICKY_QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20, "link": 5}
 PICKY_TROUBLE: Final = {"drop": 10, "move": 6, "wait": 2}
 
 

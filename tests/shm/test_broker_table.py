@@ -40,6 +40,20 @@ def test_addresses_of_bootstrap_servers_come_last(slab: Slab) -> None:
     assert [str(each) for each in found_in(slab)] == ["broker 0", "broker 5", "broker a:1", "broker b:1"]
 
 
+def test_connections_to_a_broker_are_shown_as_one(slab: Slab) -> None:
+    journal = BrokerJournal(slab)
+    further, first = journal.broker(NODE._replace(connection=1)), journal.broker(NODE)
+    for notes, requests in ((further, 3), (first, 2)):
+        notes.sent(100 * requests)
+        notes.in_flight(requests, 1.0)
+    further.ready()
+    first.failed(5)
+    (found,) = found_in(slab)
+    assert (found.node, found.state, found.ready_connections) == (NODE.id, BrokerState.READY, 1)
+    assert (found.in_flight, found.requests, found.bytes_out, found.largest_request) == (5, 2, 500, 300)
+    assert (found.failures, found.incident) == (1, 5)
+
+
 def test_the_broker_without_a_connection_makes_room(slab: Slab) -> None:
     journal = BrokerJournal(slab)
     for number in range(BROKERS):

@@ -25,7 +25,7 @@ from splitting import SLOT as SLOT
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.append import record_appender
 from shmaccum.accumulator.drain.ready_check import Cluster
-from shmaccum.cluster import Node, TopicPartition
+from shmaccum.cluster import Node, TopicPartition, broker_of
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     InvalidProducerEpochError,
@@ -41,7 +41,9 @@ from shmaccum.sender import sleep
 
 BATCHES_KEPT = 5
 LARGEST_SEQUENCE = (1 << 31) - 1
-NODES = (Node(0), Node(1))
+BROKERS = (0, 1)
+NODES = {node.key: node for node in (Node(broker, connection=number) for number in (0, 1) for broker in BROKERS)}
+"""Two connections to each."""
 TIMEOUT_MS = 2000
 """Of delivery."""
 
@@ -126,10 +128,11 @@ class PartitionModel:
 
 
 class ClusterModel:
-    """Brokers that survive every sender. Partition p of the one topic is led by node p % 2 until it moves.
+    """Brokers that survive every sender. Partition p of the one topic is led by broker p % 2 until it moves.
 
     Attributes:
         partitions: their logs.
+        leaders: broker of a partition.
         producer_ids: what `init_producer_id` hands out; an empty iterator hands out none.
         numbers: for the values of records, which show their identity and order.
         first_epoch: with which it hands out producer ids.
@@ -147,13 +150,13 @@ class ClusterModel:
 
     def publish(self) -> None:
         """Let clients see the topic and its leaders as they are."""
-        nodes = dict(enumerate(NODES))
         if not self.partitions:
-            self.snapshot = Cluster(nodes, topic_errors={self.topic: UnknownTopicOrPartitionError})
+            self.snapshot = Cluster(NODES, topic_errors={self.topic: UnknownTopicOrPartitionError})
             return
         epochs = dict(self.epochs)
         counts, ids = {self.topic: len(self.partitions)}, {self.topic: self.topic_id}
-        self.snapshot = Cluster(nodes, counts, dict(self.leaders), topic_ids=ids, leader_epochs=epochs)
+        leaders = {each: Node(leader, connection=self._links[each]).key for each, leader in self.leaders.items()}
+        self.snapshot = Cluster(NODES, counts, leaders, topic_ids=ids, leader_epochs=epochs)
 
     def remake(self, partitions: int, *, seen: bool = False) -> None:
         """Delete the topic, and create it again with this number of partitions; with 0, only delete it.
@@ -162,7 +165,8 @@ class ClusterModel:
         """
         self.topic_id += 1
         self.partitions = {TopicPartition(self.topic, number): PartitionModel() for number in range(partitions)}
-        self.leaders = {each: NODES[each.partition % 2].id for each in self.partitions}
+        self.leaders = {each: each.partition % 2 for each in self.partitions}
+        self._links = dict.fromkeys(self.partitions, 0)
         self.epochs = dict.fromkeys(self.partitions, 0)
         if seen:
             self.publish()
@@ -170,12 +174,17 @@ class ClusterModel:
     def grow(self) -> None:
         added = TopicPartition(self.topic, len(self.partitions))
         self.partitions[added] = PartitionModel()
-        self.leaders[added] = NODES[0].id
+        self.leaders[added] = self._links[added] = 0
         self.epochs[added] = 0
         self.publish()
 
+    def link(self, partition: TopicPartition) -> None:
+        """Make the client use its other connection to the leader."""
+        self._links[partition] = 1 - self._links[partition]
+        self.publish()
+
     def move(self, partition: TopicPartition) -> None:
-        """Make the other node the leader; clients learn of it when they next ask."""
+        """Make the other broker the leader; clients learn of it when they next ask."""
         self.leaders[partition] = 1 - self.leaders[partition]
         self.epochs[partition] += 1
 
@@ -190,11 +199,13 @@ class Flight:
 class TransportModel:
     """A client's connections to the cluster; nothing happens on them but what a test makes happen.
 
+    A ``node`` is the key of one. The first one of a broker has the broker's number.
+
     Attributes:
         sent: all batches, as (partition, epoch, first sequence number).
         updates: topics that were asked for.
         out_of_reach: why nothing can be sent at all.
-        reachable: nodes that take requests.
+        reachable: brokers that take requests.
         answers_at_once: whether there is an answer before anything is stored, as with ``acks=0``.
     """
 
@@ -203,10 +214,10 @@ class TransportModel:
         self.sent: list[tuple[int, int, int]] = []
         self.updates: list[set[str]] = []
         self.out_of_reach: type[KafkaError] | None = None
-        self.reachable = {node.id for node in NODES}
+        self.reachable = set(BROKERS)
         self.answers_at_once = False
         self.asked: list[float] = []
-        self._pending: dict[int, list[list[Flight]]] = {node.id: [] for node in NODES}
+        self._pending: dict[int, list[list[Flight]]] = {node: [] for node in NODES}
         self._answers: list[ProduceResponse] = []
 
     # --- what a test makes happen ---------------------------------------------------------------------
@@ -249,7 +260,7 @@ class TransportModel:
         partition = flight.batch.topic_partition
         if partition not in self.model.partitions:
             return ProduceResponse(flight.batch, error=UnknownTopicOrPartitionError, message=f"{partition} is unknown")
-        if self.model.leaders[partition] != node:
+        if self.model.leaders[partition] != broker_of(node):
             return ProduceResponse(flight.batch, error=NotLeaderOrFollowerError, message=f"{partition} has moved")
         outcome = self.model.partitions[partition].append(flight.batch, flight.data)
         if isinstance(outcome, int):
@@ -276,13 +287,13 @@ class TransportModel:
         self.model.publish()
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        return node.id in self.reachable and len(self._pending[node.id]) < 5
+        return node.id in self.reachable and len(self._pending[node.key]) < 5
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
         return 10
 
     def is_busy(self) -> bool:
-        return all(node.id in self.reachable and len(self._pending[node.id]) >= 5 for node in NODES)
+        return all(broker_of(node) in self.reachable and len(self._pending[node]) >= 5 for node in NODES)
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         assert len({batch.topic_partition for batch in batches}) == len(batches) > 0
@@ -290,7 +301,7 @@ class TransportModel:
         if self.answers_at_once:
             self._answers += [ProduceResponse(batch) for batch in batches]
         else:
-            self._pending[node.id].append([Flight(batch, b"".join(batch.payload)) for batch in batches])
+            self._pending[node.key].append([Flight(batch, b"".join(batch.payload)) for batch in batches])
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)

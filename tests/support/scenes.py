@@ -53,7 +53,7 @@ class Scene:
     def happen(self, what: str) -> None:
         """Have something happen, the details of which are drawn."""
         draw, transport = self.draw, self.run.transport
-        partition, node, few = draw.choice(PARTITIONS), draw.choice(NODES).id, draw.randint(1, 5)
+        partition, node, few = draw.choice(PARTITIONS), draw.choice(list(NODES)), draw.randint(1, 5)
         match what:
             case "append":
                 self.append(partition, draw.randint(1, self.at_once))
@@ -69,6 +69,8 @@ class Scene:
             case "drop":  # with some of the requests in flight
                 transport.store(node, few - 1)
                 transport.drop(node)
+            case "link":
+                self.cluster.link(partition)
             case "move":
                 self.cluster.move(partition)
             case "die":
@@ -98,7 +100,7 @@ class Scene:
         """
         interrupt_after(lines, self.run.step, *self.lines)
         for node in NODES:
-            self.run.transport.store(node.id, stored)
+            self.run.transport.store(node, stored)
         self._next_sender()
         if again is not None:
             interrupt_after(again, self.run.begin, *self.lines)

@@ -15,7 +15,7 @@ from shmaccum._core import LOCK_STRIPES, STATE_MASK, Sequences, Slot, Super
 from shmaccum.accumulator.drain.deferral import BatchReturns
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.cluster import Node, TopicPartition
+from shmaccum.cluster import Node, TopicPartition, broker_of, node_key
 from shmaccum.errors import KafkaError
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
@@ -38,9 +38,9 @@ class Cluster(NamedTuple):
     Then only the newest snapshot is exact. `changed_since` works for shared and for separate mappings.
 
     Attributes:
-        nodes: by node id.
+        nodes: by `Node.key`.
         partition_counts: topic -> number of partitions, for every topic known to exist.
-        leaders: partition -> id of the node that leads it; a partition without a leader is not in it.
+        leaders: partition -> key of the node that leads it; a partition without a leader is not in it.
         topic_errors: topic -> why the last request for its metadata failed; the next one can succeed. A topic whose
             partitions are known keeps them.
         topic_ids: topic -> Kafka's topic id, where there is one.
@@ -49,6 +49,7 @@ class Cluster(NamedTuple):
         changes: topic -> version of the snapshot in which it last changed, in this order; None where the snapshots
             share no mappings.
         version: of this snapshot.
+        connections: broker -> how many connections to it are in use; one where it is not in it.
     """
 
     nodes: Mapping[int, Node] = _NOTHING
@@ -60,11 +61,21 @@ class Cluster(NamedTuple):
     pending: Collection[str] = frozenset()
     changes: dict[str, int] | None = None
     version: int = 0
+    connections: Mapping[int, int] = _NOTHING
 
-    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """Return the node that leads the partition, or None where none is known."""
-        node_id = self.leaders.get(topic_partition)
-        return None if node_id is None else self.nodes.get(node_id)
+    def leader_for(self, topic_partition: TopicPartition, lane: int = 0) -> Node | None:
+        """Return the node that leads the partition, or None where none is known.
+
+        A transaction, by its ``lane``, has a single connection to a broker: this looks for its partitions at the
+        coordinator, and takes a second request meanwhile for a retry of the first (``AddPartitionsToTxnManager``).
+        """
+        key = self.leaders.get(topic_partition)
+        if key is None:
+            return None
+        if lane:
+            broker = broker_of(key)
+            key = node_key(broker, lane % self.connections.get(broker, 1))
+        return self.nodes.get(key)
 
     def changed_since(self, before: Cluster | None) -> list[str] | None:
         """Return the topics that changed since another snapshot; None where that is not known."""
@@ -113,19 +124,19 @@ class OpenBatchThrottle:
         self.rest_until_ms = 0.0
         """Until when batches that have merely lingered rest."""
         self._last_taken: dict[int, tuple[int, int]] = {}
-        """Node id -> slot and generation of the last open batch taken for it."""
+        """Key of a node -> slot and generation of the last open batch taken for it."""
 
-    def room(self, node_id: int) -> int:
+    def room(self, node: int) -> int:
         """Return how many open batches may be taken for a node now; 0 only while a response of it is outstanding."""
         free = 0 if self._is_exhausted() else self._words[Super.FREE_SLOTS]
         if free >= self._least_free:
             return min(free, self._geometry.slot_count)
-        return 0 if self._is_under_way(node_id) else self._at_once
+        return 0 if self._is_under_way(node) else self._at_once
 
-    def take(self, node_id: int, count: int, last_slot: int) -> None:
+    def take(self, node: int, count: int, last_slot: int) -> None:
         """Note that ``count`` open batches are about to be taken for a request to a node."""
         header = self._geometry.header(last_slot)
-        self._last_taken[node_id] = last_slot, self._words[header + Slot.GENERATION]
+        self._last_taken[node] = last_slot, self._words[header + Slot.GENERATION]
         self._taken += count
 
     def rest_after(self, began_ms: float, ended_ms: float) -> None:
@@ -134,9 +145,9 @@ class OpenBatchThrottle:
             self.rest_until_ms = ended_ms + min(_REST * (ended_ms - began_ms), _LONGEST_REST_MS)
         self._taken = 0
 
-    def _is_under_way(self, node_id: int) -> bool:
+    def _is_under_way(self, node: int) -> bool:
         """Return whether the last open batch taken for a node has no answer yet: nodes answer in order."""
-        slot, generation = self._last_taken.get(node_id, (-1, 0))
+        slot, generation = self._last_taken.get(node, (-1, 0))
         if slot < 0 or slot in self._returning:
             return False
         words, header = self._words, self._geometry.header(slot)
@@ -195,11 +206,11 @@ class ReadyCheck:
             unknown.add(queue.topic_partition.topic)
         return ReadyCheckResult({cluster.nodes[leader - 1] for leader in leaders}, delay_ms, unknown)
 
-    def room_to_leave(self, node_id: int, now_ms: int) -> int:
+    def room_to_leave(self, node: int, now_ms: int) -> int:
         """Return how many open batches may be taken for a node now."""
         if self.throttle.rest_until_ms > now_ms and not self.core.is_urgent:
             return 0
-        return self.throttle.room(node_id)
+        return self.throttle.room(node)
 
     def prepare(self, cluster: Cluster) -> None:
         """Tell the core what has changed: leaders, and what a stopped process blocks."""
@@ -224,6 +235,6 @@ class ReadyCheck:
             self._store_leader(queue, cluster)
 
     def _store_leader(self, queue: PartitionQueue, cluster: Cluster) -> None:
-        leader = cluster.leader_for(queue.topic_partition)
+        leader = cluster.leader_for(queue.topic_partition, queue.lane)
         epoch = cluster.leader_epochs.get(queue.topic_partition, -1)
-        self.core.set_leader(queue.entry, 0 if leader is None else leader.id + 1, epoch)
+        self.core.set_leader(queue.entry, 0 if leader is None else leader.key + 1, epoch)

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from shmaccum.accumulator.drain.ready_check import Cluster
-from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition
+from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition, broker_of, node_key
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.kafka.messages import METADATA
@@ -81,10 +81,15 @@ class Metadata:
         self._round_version = -1
         self._trying_since_ms: float | None = None
         """Since when a response is due and none has come."""
+        self._brokers: dict[int, Node] = {}
+        self._published: dict[int, Node] = {}
+        """The brokers of the current snapshot."""
+        self._assigned = 0
         # Shared by all snapshots.
-        self._nodes: dict[int, Node] = {}
+        self._connections: dict[int, int] = {}
         self._counts: dict[str, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        """The keys of their nodes."""
         self._errors: dict[str, type[KafkaError]] = {}
         self._ids: dict[str, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
@@ -215,7 +220,7 @@ class Metadata:
         """
         logger.warning("metadata: rebootstrap from bootstrap.servers")
         self._trying_since_ms = now_ms
-        self._nodes = {}
+        self._brokers = {}
         self._leaders.clear()
         self._publish(list(self._counts))
         self._round_ms = now_ms
@@ -252,11 +257,11 @@ class Metadata:
         self._failures = 0
         self._trying_since_ms = None
         changed: list[str] = []
-        if self._nodes.keys() - nodes.keys():
-            for where in [where for where, leader in self._leaders.items() if leader not in nodes]:
+        if self._brokers.keys() - nodes.keys():
+            for where in [where for where, leader in self._leaders.items() if broker_of(leader) not in nodes]:
                 del self._leaders[where]
                 changed.append(where.topic)
-        self._nodes = nodes if nodes != self._nodes else self._nodes
+        self._brokers = nodes if nodes != self._brokers else self._brokers
         for answer in response.topics:
             topic = self._topics.get(answer.name)
             if topic is None:
@@ -279,7 +284,7 @@ class Metadata:
 
     def _node(self, broker: Any) -> Node:
         """Return a response's broker as a node; thousands can be known: unchecked. NetworkError: impossible address."""
-        known = self._nodes.get(broker.node_id)
+        known = self._brokers.get(broker.node_id)
         if known is not None and known.host == broker.host and known.port == broker.port:
             return known
         return node_at(broker.node_id, broker.host, broker.port)
@@ -318,18 +323,18 @@ class Metadata:
         is_complete = True
         for partition in answer.partitions:
             where = TopicPartition(name, partition.partition_index)
-            known_epoch, known_leader = self._epochs.get(where, -1), self._leaders.get(where, -1)
+            known_epoch, known_leader = self._epochs.get(where, -1), self._leader(where)
             leader, epoch = partition.leader_id, partition.leader_epoch
             if epoch < known_epoch:  # an older epoch never replaces a newer one (KIP-320)
                 leader, epoch = known_leader, known_epoch
-            if leader not in self._nodes:
+            if leader not in self._brokers:
                 leader, is_complete = -1, False
             is_news |= leader != known_leader or epoch != known_epoch
             self._epochs[where] = epoch
-            if leader >= 0:
-                self._leaders[where] = leader
-            else:
+            if leader < 0:
                 self._leaders.pop(where, None)
+            elif leader != known_leader:
+                self._leaders[where] = self._next_node(leader)
         for number in range(len(answer.partitions), before):
             self._forget_partition(TopicPartition(name, number))
         return is_complete, is_news
@@ -339,11 +344,11 @@ class Metadata:
         changed = []
         for hint in hints:
             where = hint.topic_partition
-            node = hint.node or self._nodes.get(hint.leader_id)
+            node = hint.node or self._brokers.get(hint.leader_id)
             if hint.leader_epoch > self._epochs.get(where, -1) and node is not None and where in self._leaders:
                 self._epochs[where] = hint.leader_epoch
-                self._leaders[where] = node.id
-                self._nodes = {**self._nodes, node.id: node}
+                self._leaders[where] = self._next_node(node.id)
+                self._brokers = {**self._brokers, node.id: node}
                 changed.append(where.topic)
         self._publish(changed)
 
@@ -355,6 +360,55 @@ class Metadata:
             self._errors[name] = error
             self._pending.discard(name)
         self._publish(changed)
+
+    # --- connections --------------------------------------------------------------------------------
+
+    def led_by(self, broker: int) -> int:
+        """Return how many partitions a broker leads."""
+        return len(self._led(broker))
+
+    def is_divided(self, broker: int) -> bool:
+        """Return whether `divide` was called last, not `unite`."""
+        return broker in self._connections
+
+    def divide(self, broker: int, connections: int) -> None:
+        """Divide a broker's partitions evenly among its connections."""
+        self._connections[broker] = connections
+        self._assign_all(broker)
+
+    def unite(self, broker: int) -> None:
+        """Leave a broker with its first connection."""
+        if self._connections.pop(broker, 1) > 1:
+            self._assign_all(broker)
+
+    def _assign_all(self, broker: int) -> None:
+        led = self._led(broker)
+        for where in led:
+            self._leaders[where] = self._next_node(broker)
+        self._publish({where.topic for where in led})
+
+    def _led(self, broker: int) -> list[TopicPartition]:
+        return [where for where, leader in self._leaders.items() if broker_of(leader) == broker]
+
+    def _next_node(self, broker: int) -> int:
+        """Return the key of the node for one more partition that a broker leads."""
+        self._assigned += 1
+        return node_key(broker, self._assigned % self._connections.get(broker, 1))
+
+    def _leader(self, where: TopicPartition) -> int:
+        """Return the broker that leads a partition, -1 for none."""
+        leader = self._leaders.get(where)
+        return -1 if leader is None else broker_of(leader)
+
+    def _nodes(self) -> dict[int, Node]:
+        """Return a node for each connection by its key."""
+        further = [
+            self._brokers[broker]._replace(connection=number)
+            for broker, connections in self._connections.items()
+            if broker in self._brokers
+            for number in range(1, connections)
+        ]
+        return {**self._brokers, **{node.key: node for node in further}} if further else self._brokers
 
     # --- snapshots ----------------------------------------------------------------------------------
 
@@ -375,9 +429,10 @@ class Metadata:
             self._version = before + 1
             self._changes.pop(name, None)
             self._changes[name] = self._version
-        if self._version != before or self._nodes is not self.cluster.nodes:
+        if self._version != before or self._brokers is not self._published:
+            self._published = self._brokers
             self.cluster = Cluster(
-                self._nodes,
+                self._nodes(),
                 self._counts,
                 self._leaders,
                 self._errors,
@@ -386,4 +441,5 @@ class Metadata:
                 self._pending,
                 self._changes,
                 self._version,
+                self._connections,
             )

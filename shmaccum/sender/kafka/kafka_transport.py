@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _FIRST_IMPLICIT: Final = 2
 """The first version of the transaction protocol in which a Produce request adds partitions to the transaction."""
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_LOADED_MS: Final = 60_000
+"""A broker keeps its further connections for this long after they were last needed."""
 _NO_TRANSACTIONS_MS: Final = 2**31 - 1
 
 
@@ -121,6 +123,8 @@ class KafkaTransport:
         self._answers: list[ProduceResponse] = []
         self._awaited: set[Node] = set()
         """Nodes that were not ready when the sender asked."""
+        self._loaded: dict[int, float] = {}
+        """Broker -> until when it has further connections, if it takes them."""
         self._has_news = False
         """Whether `poll` returns for a change of the cluster, a node, the producer id or the failure."""
         self._has_new_nodes = False
@@ -155,6 +159,8 @@ class KafkaTransport:
         """Return whether the node takes a request now; begin to connect if there is no connection."""
         if self._brokers.ready(node, now_ms):
             return True
+        if node.connection and self._brokers.all_failed((node,)):
+            self._unite(node.id)
         self._awaited.add(node)
         return False
 
@@ -186,6 +192,8 @@ class KafkaTransport:
         answered, failed = partial(self._stored, connection, found), partial(self._not_stored, found)
         request = Request(frame, answered, failed, largest_answer(batches))
         connection.send(request, self._acks != 0)
+        if connection.backlog >= self._config.max_request_size:
+            self._loaded[node.id] = now_ms + _LOADED_MS
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
@@ -247,11 +255,35 @@ class KafkaTransport:
     def _not_stored(self, batches: Batches, error: type[KafkaError], message: str) -> None:
         self._answers += refuse(each_of(batches), error, message)
 
+    # --- further connections ------------------------------------------------------------------------
+
+    def _divide(self, now_ms: float) -> None:
+        """Divide the partitions of loaded brokers among further connections once these are ready."""
+        wanted, metadata = self._config.shmaccum_connections_per_broker, self._metadata
+        for broker, until_ms in list(self._loaded.items()):
+            node = self.cluster().nodes.get(broker)
+            if now_ms >= until_ms or node is None:
+                del self._loaded[broker]
+                self._unite(broker)
+            elif not metadata.is_divided(broker):
+                connections = min(wanted, metadata.led_by(broker))
+                further = [node._replace(connection=number) for number in range(1, connections)]
+                if sum(self._brokers.ready(each, now_ms) for each in further) == len(further):  # connects to all
+                    metadata.divide(broker, connections)
+                    self._has_news = True
+
+    def _unite(self, broker: int) -> None:
+        """Send all of a broker's partitions over its first connection."""
+        self._metadata.unite(broker)
+        self._has_news = self._has_new_nodes = True
+
     # --- inquiries ----------------------------------------------------------------------------------
 
     def _inquire(self, now_ms: float) -> float:
         """Close connections outside the cluster, and send the inquiries that are due; return when to look again."""
         metadata = self._metadata
+        if self._loaded:
+            self._divide(now_ms)
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
         if now_ms >= metadata.rebootstrap_ms():
@@ -281,7 +313,7 @@ class KafkaTransport:
 
     def _nodes(self) -> list[Node]:
         """Return the known brokers, and ``bootstrap.servers`` if none is known or, with rebootstrap, none reachable."""
-        known = list(self.cluster().nodes.values())
+        known = [node for node in self.cluster().nodes.values() if not node.connection]
         if known and (not self._metadata.rebootstraps or not self._brokers.all_failed(known)):
             return known
         return known + self._brokers.bootstrap

@@ -1,0 +1,131 @@
+"""Further connections to a broker: only while requests wait for each other, and never needed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from batches import make_batch
+from fake_broker import FakeBroker, Request, produced
+from wires import MakeWire, Wire, now_ms
+
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import NetworkError
+from shmaccum.sender.kafka import kafka_transport
+from tools.support.messages import API_VERSIONS, PRODUCE
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+MOST = 1000
+"""Bytes of a request."""
+BATCHES = make_batch([b"x" * MOST], to=T0), make_batch([b"x" * MOST], to=T1)
+
+
+class Load:
+    """A broker that answers no Produce request before `over`, and a transport."""
+
+    def __init__(self, fake: FakeBroker, wire: MakeWire, **settings: Any) -> None:
+        self.fake = fake
+        self.over = threading.Event()
+        fake.answers[PRODUCE] = self._answer
+        self.here: Wire = wire(fake.servers, max_request_size=MOST, **settings)
+
+    def _answer(self, request: Request) -> Any:
+        self.over.wait()
+        (topic,) = request.asked.topics
+        return produced(*((partition.index, 0) for partition in topic.partitions))
+
+    def begin(self) -> None:
+        """Send two requests to the broker, over one connection."""
+        for batch in BATCHES:
+            self.here.send(batch)
+
+    def connections(self) -> list[int]:
+        """Return the number of each partition's connection."""
+        leaders = [self.here.transport.cluster().leader_for(each) for each in (T0, T1)]
+        return [-1 if leader is None else leader.connection for leader in leaders]
+
+    def until_divided(self) -> None:
+        self.here.until(lambda: sorted(self.connections()) == [0, 1])
+
+
+@pytest.fixture
+def load(fake: FakeBroker, wire: MakeWire) -> Load:
+    return Load(fake, wire)
+
+
+def test_partitions_are_divided_once_requests_wait(load: Load) -> None:
+    load.here.send(BATCHES[0])
+    load.here.poll(0)
+    assert load.connections() == [0, 0], "one request waits for nothing"
+    load.here.send(BATCHES[1])
+    load.until_divided()
+    for batch in BATCHES:
+        load.here.send(batch)
+    assert len(load.fake.connections) == 2
+    load.here.until(lambda: len(load.fake.of(PRODUCE)) == 2)
+    load.over.set()
+    assert [answer.error for answer in load.here.take(4)] == [None] * 4
+
+
+def test_they_are_united_when_it_is_over(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_transport, "_LOADED_MS", 300)
+    load.begin()
+    load.until_divided()
+    load.over.set()
+    load.here.take(2)
+    load.here.until(lambda: load.connections() == [0, 0])
+    load.here.until(lambda: len(load.here.transport.cluster().nodes) == 1)
+
+
+def test_a_transaction_has_one_of_them(load: Load) -> None:
+    """Else the broker would answer NETWORK_EXCEPTION to the first of two requests."""
+    load.begin()
+    load.until_divided()
+    cluster = load.here.transport.cluster()
+    leaders = [{cluster.leader_for(each, lane) for each in (T0, T1)} for lane in (1, 2, 3)]
+    assert leaders == [{cluster.nodes[1 << 32 | 1]}, {cluster.nodes[1]}, {cluster.nodes[1 << 32 | 1]}]
+    load.over.set()
+
+
+@pytest.mark.parametrize("settings", [{"shmaccum_connections_per_broker": 1}, {"acks": "0"}])
+def test_one_is_enough(fake: FakeBroker, wire: MakeWire, settings: dict[str, Any]) -> None:
+    load = Load(fake, wire, enable_idempotence=False, **settings)
+    load.begin()
+    for _ in range(5):
+        load.here.poll(20)
+    assert (load.connections(), len(fake.connections)) == ([0, 0], 1)
+    load.over.set()
+
+
+def test_a_broker_that_allows_no_further_one_keeps_the_first(load: Load) -> None:
+    def answer(request: Request) -> Any:
+        if len(load.fake.connections) > 1:
+            raise EOFError
+        return load.fake.api_versions(request)
+
+    load.fake.answers[API_VERSIONS] = answer
+    load.begin()
+    load.here.until(lambda: len(load.fake.connections) > 1)
+    load.here.poll()
+    assert load.connections() == [0, 0]
+    load.over.set()
+    assert [answer.error for answer in load.here.take(2)] == [None, None]
+
+
+def test_without_the_further_one_all_is_sent_over_the_first(load: Load) -> None:
+    load.begin()
+    load.until_divided()
+    (moved,) = [batch for batch in BATCHES if load.connections()[batch.topic_partition.partition] == 1]
+
+    def close(request: Request) -> Any:
+        raise EOFError
+
+    load.over.set()
+    load.here.take(2)
+    load.fake.answers[PRODUCE] = close
+    (answer,) = load.here.ask(moved)
+    assert answer.error is NetworkError
+    leader = load.here.leader(moved.topic_partition)
+    assert not load.here.transport.ready(leader, now_ms())
+    assert load.connections() == [0, 0]
