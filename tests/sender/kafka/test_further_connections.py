@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -27,18 +28,24 @@ class Load:
     def __init__(self, fake: FakeBroker, wire: MakeWire, **settings: Any) -> None:
         self.fake = fake
         self.over = threading.Event()
+        self.opened_before = 0
         fake.answers[PRODUCE] = self._answer
         self.here: Wire = wire(fake.servers, max_request_size=MOST, **settings)
 
     def _answer(self, request: Request) -> Any:
         self.over.wait()
-        (topic,) = request.asked.topics
-        return produced(*((partition.index, 0) for partition in topic.partitions))
+        (topic,) = request.asked.topic_data
+        return produced(*((partition.index, 0) for partition in topic.partition_data))
 
     def begin(self) -> None:
         """Send two requests to the broker, over one connection."""
         for batch in BATCHES:
             self.here.send(batch)
+            self.opened_before = self.opened_before or len(self.fake.connections)
+
+    def opened(self) -> int:
+        """Return how many connections were opened since the first request."""
+        return len(self.fake.connections) - self.opened_before
 
     def connections(self) -> list[int]:
         """Return the number of each partition's connection."""
@@ -49,23 +56,39 @@ class Load:
         self.here.until(lambda: sorted(self.connections()) == [0, 1])
 
 
+MakeLoad = Callable[..., Load]
+
+
 @pytest.fixture
-def load(fake: FakeBroker, wire: MakeWire) -> Load:
-    return Load(fake, wire)
+def make_load(fake: FakeBroker, wire: MakeWire) -> Iterator[MakeLoad]:
+    made: list[Load] = []
+
+    def make(**settings: Any) -> Load:
+        made.append(Load(fake, wire, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.over.set()
+
+
+@pytest.fixture
+def load(make_load: MakeLoad) -> Load:
+    return make_load()
 
 
 def test_partitions_are_divided_once_requests_wait(load: Load) -> None:
     load.here.send(BATCHES[0])
     load.here.poll(0)
     assert load.connections() == [0, 0], "one request waits for nothing"
-    load.here.send(BATCHES[1])
+    load.begin()
     load.until_divided()
     for batch in BATCHES:
         load.here.send(batch)
-    assert len(load.fake.connections) == 2
+    assert load.opened() == 1
     load.here.until(lambda: len(load.fake.of(PRODUCE)) == 2)
     load.over.set()
-    assert [answer.error for answer in load.here.take(4)] == [None] * 4
+    assert [answer.error for answer in load.here.take(5)] == [None] * 5
 
 
 def test_they_are_united_when_it_is_over(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,28 +108,25 @@ def test_a_transaction_has_one_of_them(load: Load) -> None:
     cluster = load.here.transport.cluster()
     leaders = [{cluster.leader_for(each, lane) for each in (T0, T1)} for lane in (1, 2, 3)]
     assert leaders == [{cluster.nodes[1 << 32 | 1]}, {cluster.nodes[1]}, {cluster.nodes[1 << 32 | 1]}]
-    load.over.set()
 
 
 @pytest.mark.parametrize("settings", [{"shmaccum_connections_per_broker": 1}, {"acks": "0"}])
-def test_one_is_enough(fake: FakeBroker, wire: MakeWire, settings: dict[str, Any]) -> None:
-    load = Load(fake, wire, enable_idempotence=False, **settings)
+def test_one_is_enough(make_load: MakeLoad, settings: dict[str, Any]) -> None:
+    load = make_load(enable_idempotence=False, **settings)
     load.begin()
     for _ in range(5):
         load.here.poll(20)
-    assert (load.connections(), len(fake.connections)) == ([0, 0], 1)
-    load.over.set()
+    assert (load.connections(), load.opened()) == ([0, 0], 0)
 
 
 def test_a_broker_that_allows_no_further_one_keeps_the_first(load: Load) -> None:
     def answer(request: Request) -> Any:
-        if len(load.fake.connections) > 1:
-            raise EOFError
-        return load.fake.api_versions(request)
+        raise EOFError
 
+    load.here.connect(T0)
     load.fake.answers[API_VERSIONS] = answer
     load.begin()
-    load.here.until(lambda: len(load.fake.connections) > 1)
+    load.here.until(load.opened)
     load.here.poll()
     assert load.connections() == [0, 0]
     load.over.set()
