@@ -141,7 +141,7 @@ class DeliverySettings(Config, group=Group.DELIVERY):
         Milliseconds after which the brokers abort a transaction that is still open. At most the brokers'
         transaction.max.timeout.ms, 15 minutes by default. Needs `transactional.id`.""")
     max_in_flight_requests_per_connection = Setting(INT, 5, Importance.LOW, Scope.SLAB, at_least(1)).says("""
-        Requests to one broker that the sender can have in flight. Without idempotence, more than 1 means that a retry
+        Requests that a connection to a broker can have in flight. Without idempotence, more than 1 means that a retry
         can change the order of batches. With idempotence at most 5, and 5 then means batches of each partition, in any
         number of requests: a broker remembers that many batches of a producer and partition to detect duplicates.""")
     metadata_max_age_ms = Setting(LONG, 300_000, Importance.LOW, Scope.SHARED, at_least(0)).says("""
@@ -355,7 +355,7 @@ class SlabSettings(Config, group=Group.SLAB):
     shmaccum_connections_per_broker = Setting(INT, 2, Importance.LOW, Scope.SHARED, between(1, 16)).says("""
         Most connections of a sender to a broker. It has one, and more only while `max.request.size` bytes of requests
         wait for the answer to another: a broker handles one request of a connection at a time. The broker's partitions
-        are divided among them; 60 seconds after that was last so there is one again.""")
+        are divided among them until that has not been so for 60 seconds.""")
     shmaccum_max_partitions = Setting(INT_OR_AUTO, AUTO, Importance.MEDIUM, Scope.SLAB, auto_or(at_least(1))).says("""
         Partitions, of all topics together, that the slab has room for; each takes 256 bytes of shared memory. A topic
         that exceeds them fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is 32,768 for 32

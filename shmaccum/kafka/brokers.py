@@ -202,8 +202,9 @@ class Brokers:
         return min(chances, default=FOREVER_MS)
 
     def keep_only(self, nodes: Iterable[Node]) -> bool:
-        """Close the idle connections to all other nodes; return whether none of those is left."""
-        others = self._brokers.keys() - {node.key for node in nodes}
+        """Close the idle connections to all other brokers; return whether none of those is left."""
+        kept = {node.id for node in nodes}
+        others = {key for key, broker in self._brokers.items() if broker.node.id not in kept}
         for key in others:
             connection = self._brokers[key].connection
             if connection is None or not connection.in_flight:

@@ -140,6 +140,7 @@ class Run:
             "shmaccum.name": self.name,
             "shmaccum.slot.size": slot_size,
             "buffer.memory": _SLOTS * slot_size,
+            "max.request.size": _SLOTS * slot_size // 8,  # requests wait for each other: two connections to a broker
             "compression.type": options.compression,
             "sender.idle.ms": 10_000,  # longer than the slab is checked at rest, after which the sender is stopped
             "sender.log.file": str(self._sender_log),

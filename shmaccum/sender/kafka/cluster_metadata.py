@@ -14,7 +14,8 @@ the wait for all topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from shmaccum.accumulator.drain.ready_check import Cluster
@@ -363,9 +364,9 @@ class Metadata:
 
     # --- connections --------------------------------------------------------------------------------
 
-    def led_by(self, broker: int) -> int:
-        """Return how many partitions a broker leads."""
-        return len(self._led(broker))
+    def led_by(self, broker: int, most: int) -> int:
+        """Return how many partitions a broker leads, up to ``most``."""
+        return len(list(islice(self._led(broker), most)))
 
     def is_divided(self, broker: int) -> bool:
         """Return whether `divide` was called last, not `unite`."""
@@ -373,8 +374,9 @@ class Metadata:
 
     def divide(self, broker: int, connections: int) -> None:
         """Divide a broker's partitions evenly among its connections."""
-        self._connections[broker] = connections
-        self._assign_all(broker)
+        self._connections[broker] = max(1, connections)
+        if connections > 1:
+            self._assign_all(broker)
 
     def unite(self, broker: int) -> None:
         """Leave a broker with its first connection."""
@@ -382,13 +384,14 @@ class Metadata:
             self._assign_all(broker)
 
     def _assign_all(self, broker: int) -> None:
-        led = self._led(broker)
+        led = list(self._led(broker))
+        logger.info("broker %d: %d partitions over %d connections", broker, len(led), self._connections.get(broker, 1))
         for where in led:
             self._leaders[where] = self._next_node(broker)
         self._publish({where.topic for where in led})
 
-    def _led(self, broker: int) -> list[TopicPartition]:
-        return [where for where, leader in self._leaders.items() if broker_of(leader) == broker]
+    def _led(self, broker: int) -> Iterator[TopicPartition]:
+        return (where for where, leader in self._leaders.items() if broker_of(leader) == broker)
 
     def _next_node(self, broker: int) -> int:
         """Return the key of the node for one more partition that a broker leads."""

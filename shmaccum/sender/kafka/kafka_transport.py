@@ -266,7 +266,7 @@ class KafkaTransport:
                 del self._loaded[broker]
                 self._unite(broker)
             elif not metadata.is_divided(broker):
-                connections = min(wanted, metadata.led_by(broker))
+                connections = metadata.led_by(broker, wanted)
                 further = [node._replace(connection=number) for number in range(1, connections)]
                 if sum(self._brokers.ready(each, now_ms) for each in further) == len(further):  # connects to all
                     metadata.divide(broker, connections)
@@ -275,7 +275,7 @@ class KafkaTransport:
     def _unite(self, broker: int) -> None:
         """Send all of a broker's partitions over its first connection."""
         self._metadata.unite(broker)
-        self._has_news = self._has_new_nodes = True
+        self._has_news = True
 
     # --- inquiries ----------------------------------------------------------------------------------
 
