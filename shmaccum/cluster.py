@@ -84,7 +84,7 @@ class Node(NamedTuple):
     @property
     def key(self) -> int:
         """Its number among the nodes; the id, for a broker's first connection."""
-        return node_key(self.id, self.connection)
+        return self.id + (self.connection << _CONNECTION_SHIFT)
 
     @property
     def address(self) -> str:

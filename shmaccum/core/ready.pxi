@@ -150,8 +150,8 @@ cdef class ReadyCheck:
     """By slot; of another generation than the slot's for a batch that is not compressed ahead."""
     cdef list to_compress
     """Slots of batches that were not chosen for that reason."""
-    cdef uint8_t *is_moving
-    """By partition entry: whether it has another connection to its broker than the batches in flight."""
+    cdef uint64_t *sent_to
+    """By partition entry: the leader to which its last batch was sent, 0 for none."""
     cdef uint8_t *is_behind
     """By partition entry: whether a batch waits to be put back, in front of all others."""
     cdef list behind
@@ -171,14 +171,14 @@ cdef class ReadyCheck:
         self.leader_epochs = <int32_t *>PyMem_Malloc(partitions * sizeof(int32_t))
         self.sent_epochs = <int32_t *>PyMem_Malloc(slots * sizeof(int32_t))
         self.ahead = <Ahead *>PyMem_Malloc(slots * sizeof(Ahead))
-        self.is_moving = <uint8_t *>PyMem_Calloc(partitions, 1)
+        self.sent_to = <uint64_t *>PyMem_Calloc(partitions, sizeof(uint64_t))
         self.is_behind = <uint8_t *>PyMem_Calloc(partitions, 1)
         self.request.chosen = <Choice *>PyMem_Calloc(partitions, sizeof(Choice))
         if not (
             self.leader_epochs
             and self.sent_epochs
             and self.ahead
-            and self.is_moving
+            and self.sent_to
             and self.is_behind
             and self.request.chosen
         ):
@@ -191,7 +191,7 @@ cdef class ReadyCheck:
         PyMem_Free(self.leader_epochs)
         PyMem_Free(self.sent_epochs)
         PyMem_Free(self.ahead)
-        PyMem_Free(self.is_moving)
+        PyMem_Free(self.sent_to)
         PyMem_Free(self.is_behind)
         PyMem_Free(self.request.chosen)
 
@@ -205,20 +205,13 @@ cdef class ReadyCheck:
     def set_leader(self, uint64_t entry, uint64_t leader, int32_t epoch):
         """Store the leader of a partition.
 
-        On another connection to the same broker, nothing is sent before what is in flight is answered: it could arrive
-        first.
-
         Args:
             entry: the partition's.
             leader: key of its node + 1; 0 for none.
             epoch: of the leader; -1 if it is unknown.
         """
         self._check(entry)
-        cdef PartitionEntry *partition = partition_of(&self.deques, entry)
-        cdef uint64_t before = load_relaxed(&partition.leader)
-        if leader != before and <uint32_t>leader == <uint32_t>before:
-            self.is_moving[entry] = True
-        store_release(&partition.leader, leader)
+        store_release(&partition_of(&self.deques, entry).leader, leader)
         self.leader_epochs[entry] = epoch
 
     def hold_back(self, uint64_t stripes, list partitions not None):
@@ -360,6 +353,7 @@ cdef class ReadyCheck:
             header = header_of(&self.deques.slots, slot)
             partition = partition_of(&self.deques, request.chosen[index].batch.entry)
             store_release(&partition.in_flight, load_relaxed(&partition.in_flight) + 1)
+            self.sent_to[request.chosen[index].batch.entry] = load_relaxed(&partition.leader)
             opened_us = load_relaxed(&header.opened_us)
             if now_us > opened_us and not load_relaxed(&header.attempts) >> ATTEMPTS_SHIFT:
                 histogram_count(self.queue_times, now_us - opened_us, 1)
@@ -407,10 +401,8 @@ cdef class ReadyCheck:
             return False
         if load_relaxed(&partition.in_flight) >= self.max_in_flight:
             return False
-        if self.is_moving[entry]:
-            if load_relaxed(&partition.in_flight):
-                return False
-            self.is_moving[entry] = False
+        if load_relaxed(&partition.in_flight) and self._has_moved(entry, load_relaxed(&partition.leader)):
+            return False
         lane = load_relaxed(&partition.key) >> KEY_LANE_SHIFT
         if lane:
             lane_entry = <const LaneEntry *>self.deques.lanes + (lane - 1)
@@ -419,6 +411,13 @@ cdef class ReadyCheck:
             if load_acquire(&lane_entry.error):
                 return False
         return not self.is_behind[entry] and not self.blocked >> entry % STRIPES & 1
+
+    cdef bint _has_moved(self, uint64_t entry, uint64_t leader) noexcept:
+        """Return whether a partition has another connection to its broker than its last batch, which it could overtake.
+
+        Another broker need not wait for one that can be silent.
+        """
+        return leader != self.sent_to[entry] and <uint32_t>leader == <uint32_t>self.sent_to[entry]
 
     cdef int64_t _not_due_ms(self, uint64_t entry, uint64_t slot, uint64_t now_ms) noexcept:
         """Return how long a first batch still backs off, or is looked at again while it is compressed.

@@ -53,8 +53,8 @@ class Ready:
         return self.check.ready(now_ms, True)
 
     def choose(self, now_ms: int = CREATED_MS, **how: int) -> tuple[list[int], int, int, int, list[int]]:
-        how = {"begin": 0, "max_size": 1 << 20, "may_leave": 9} | how
-        return self.check.choose(LEADER, now_ms=now_ms, **how)
+        how = {"leader": LEADER, "begin": 0, "max_size": 1 << 20, "may_leave": 9} | how
+        return self.check.choose(now_ms=now_ms, **how)
 
     def drain(self, now_ms: int = CREATED_MS, **how: int) -> list[int]:
         busy, *_ = self.choose(now_ms, **how)
@@ -85,27 +85,29 @@ def test_a_held_partition_waits_for_an_event(ready: Ready, name: str, value: int
     assert ready.drain() == []
 
 
-def test_on_another_connection_nothing_overtakes_what_is_in_flight(ready: Ready) -> None:
+@pytest.mark.parametrize("between", [LEADER + FURTHER, 0])
+def test_on_another_connection_nothing_overtakes_what_is_in_flight(ready: Ready, between: int) -> None:
+    """Also if the partition has no leader for a while."""
     ready.check = _core.ReadyCheck(ready.slab.segment, ready.slab.pool, Damaged, 5)
-    ready.append(2)
-    for before, after in ((LEADER, LEADER + FURTHER), (LEADER + FURTHER, LEADER)):
-        ready.set("partitions", "in_flight", 0)
-        ready.check.set_leader(PARTITION, before, 0)
-        assert ready.at(CREATED_MS)[0] == {before}
-        ready.set("partitions", "in_flight", 1)
-        ready.check.set_leader(PARTITION, after, 0)
+    ready.append(4)
+    for here, there in ((LEADER, LEADER + FURTHER), (LEADER + FURTHER, LEADER)):
+        ready.check.set_leader(PARTITION, here, 0)
+        assert ready.drain(leader=here)
+        assert ready.at(CREATED_MS)[0] == {here}, "five may be on one connection"
+        ready.check.set_leader(PARTITION, between, 0)
+        ready.check.set_leader(PARTITION, there, 0)
         assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
+        assert ready.drain(leader=there) == []
         ready.set("partitions", "in_flight", 0)
-        assert ready.at(CREATED_MS)[0] == {after}
-        ready.set("partitions", "in_flight", 1)
-        assert ready.at(CREATED_MS)[0] == {after}, "that is on this connection"
+        assert ready.at(CREATED_MS)[0] == {there}
 
 
 def test_another_leader_need_not_wait_for_the_one_before_it(ready: Ready) -> None:
     """That can be silent."""
     ready.check = _core.ReadyCheck(ready.slab.segment, ready.slab.pool, Damaged, 5)
-    ready.append(2)
-    ready.set("partitions", "in_flight", 1)
+    ready.append(3)
+    ready.check.set_leader(PARTITION, LEADER, 0)
+    assert ready.drain()
     ready.check.set_leader(PARTITION, LEADER + 1 + FURTHER, 0)
     assert ready.at(CREATED_MS)[0] == {LEADER + 1 + FURTHER}
 
