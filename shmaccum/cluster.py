@@ -76,15 +76,23 @@ class Node(NamedTuple):
     """A broker, by one of our connections to it; the log transport has a single node, of id 0."""
 
     id: int
+    """The broker's, and in the upper half the number of the connection: 0 for the first."""
     host: str = ""
     port: int = -1
-    connection: int = 0
-    """Which one; 0 is the first."""
 
     @property
-    def key(self) -> int:
-        """Its number among the nodes; the id, for a broker's first connection."""
-        return self.id + (self.connection << _CONNECTION_SHIFT)
+    def broker(self) -> int:
+        """Id of the broker; below 0 for an address of ``bootstrap.servers``."""
+        return broker_of(self.id) if self.id >= 0 else self.id
+
+    @property
+    def is_further(self) -> bool:
+        """Whether it is not the first connection."""
+        return self.id >> _CONNECTION_SHIFT > 0
+
+    def by_connection(self, number: int) -> Node:
+        """Return the same broker by another connection."""
+        return self._replace(id=connection_id(self.broker, number))
 
     @property
     def address(self) -> str:
@@ -92,14 +100,14 @@ class Node(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def node_key(node_id: int, connection: int) -> int:
-    """Return the key of a node; `broker_of` has its id."""
-    return node_id + (connection << _CONNECTION_SHIFT)
+def connection_id(broker: int, number: int) -> int:
+    """Return the id of the node for a connection to a broker."""
+    return broker + (number << _CONNECTION_SHIFT)
 
 
-def broker_of(key: int) -> int:
-    """Return the id of a broker from a node's key."""
-    return key & (1 << _CONNECTION_SHIFT) - 1
+def broker_of(node: int) -> int:
+    """Return the id of a broker from a node's."""
+    return node & (1 << _CONNECTION_SHIFT) - 1
 
 
 def check_topic(topic: object) -> str:

@@ -395,8 +395,7 @@ cdef struct PartitionEntry:
     # Lane entry + 1, 0 outside of transactions << 52 | (topic entry + 1) << 32 | partition number; 0 where unused;
     # stored last: it commits the entry. Written under the tables' lock.
     word key
-    # Id of the leader + 1, and in the upper half the number of the connection to it; 0 where there is none. Written by
-    # the sender.
+    # Id of the leader's node + 1, or 0 where there is none; written by the sender.
     word leader
     # Index: first slot of the deque + 1, or 0.
     word head

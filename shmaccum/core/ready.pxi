@@ -207,7 +207,7 @@ cdef class ReadyCheck:
 
         Args:
             entry: the partition's.
-            leader: key of its node + 1; 0 for none.
+            leader: id of its node + 1; 0 for none.
             epoch: of the leader; -1 if it is unknown.
         """
         self._check(entry)
@@ -257,7 +257,7 @@ cdef class ReadyCheck:
         Returns:
             (leaders of partitions with something to send, leaders of partitions with an open batch that may be sent,
             partitions with batches and no leader, milliseconds to the next change: infinite if there is none).
-            A leader is the key of its node + 1.
+            A leader is the id of its node + 1.
         """
         cdef set due = set(), growing = set()
         cdef list leaderless = []
@@ -301,7 +301,7 @@ cdef class ReadyCheck:
         """Choose partitions whose first batch is due, as many as fit into a request, and take these batches.
 
         Args:
-            leader: key of the node + 1.
+            leader: id of the node + 1.
             begin: partition entry to begin at; those before it come last.
             max_size: bytes of the request, unless its first batch is larger.
             may_leave: how many open batches may be among them.

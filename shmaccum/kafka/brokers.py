@@ -125,7 +125,7 @@ class Brokers:
 
     def connection(self, node: Node) -> Connection | None:
         """Return the connection to a node if it is ready for requests."""
-        broker = self._brokers.get(node.key)
+        broker = self._brokers.get(node.id)
         return None if broker is None else broker.ready_connection()
 
     def can_send(self, node: Node, now_ms: float) -> bool:
@@ -203,14 +203,14 @@ class Brokers:
 
     def keep_only(self, nodes: Iterable[Node]) -> bool:
         """Close the idle connections to all other brokers; return whether none of those is left."""
-        kept = {node.id for node in nodes}
-        others = {key for key, broker in self._brokers.items() if broker.node.id not in kept}
-        for key in others:
-            connection = self._brokers[key].connection
+        kept = {node.broker for node in nodes}
+        others = {node_id for node_id, broker in self._brokers.items() if broker.node.broker not in kept}
+        for node_id in others:
+            connection = self._brokers[node_id].connection
             if connection is None or not connection.in_flight:
                 if connection is not None:
                     connection.close(None, "closed: the broker is not in the cluster's metadata")
-                self._let_go(self._brokers.pop(key))
+                self._let_go(self._brokers.pop(node_id))
         return not others & self._brokers.keys()
 
     def forget_all(self, message: str) -> None:
@@ -257,13 +257,13 @@ class Brokers:
 
     def _broker(self, node: Node) -> Broker:
         """Return the state of a node; a node with another address gets a new one."""
-        broker = self._brokers.get(node.key)
+        broker = self._brokers.get(node.id)
         if broker is None or (broker.node is not node and broker.node != node):
             if broker is not None:
                 if broker.connection is not None:
                     broker.connection.close(NetworkError, f"the broker moved to {node.address}")
                 self._let_go(broker)
-            broker = self._brokers[node.key] = Broker(node)
+            broker = self._brokers[node.id] = Broker(node)
         return broker
 
     def _connect(self, broker: Broker) -> None:
@@ -318,13 +318,13 @@ class Brokers:
 
     def connection_ready(self, connection: Connection) -> None:
         """Note that a connection takes requests."""
-        broker = self._brokers[connection.node.key]
+        broker = self._brokers[connection.node.id]
         if broker.failures:
             logger.info(
                 "connected to %s after %d failed attempts",
                 describe(broker.node),
                 broker.failures,
-                extra={"seldom": ("connected", broker.node.id)},
+                extra={"seldom": ("connected", broker.node.broker)},
             )
         broker.failures = 0
         broker.addresses.clear()
@@ -340,7 +340,7 @@ class Brokers:
 
     def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:
         """Note that a connection has ended: with an error, or None if closed on purpose."""
-        broker = self._brokers.get(connection.node.key)
+        broker = self._brokers.get(connection.node.id)
         if broker is None or broker.connection is not connection:
             return
         broker.connection = None
@@ -355,7 +355,7 @@ class Brokers:
         wait_ms = self._backoff.wait_ms(broker.failures)
         broker.retry_ms = monotonic_ms() + wait_ms
         # An address of bootstrap.servers that we may never connect to again, or a connection that we can do without.
-        is_spare = (broker.node.id < 0 or broker.node.connection > 0) and self._has_connection()
+        is_spare = (broker.node.id < 0 or broker.node.is_further) and self._has_connection()
         self._note(broker, error, message, lasts=not was_ready and not is_spare)
         self.check_by(broker.retry_ms + UNUSED_MS)
         level = logging.WARNING
@@ -384,7 +384,7 @@ class Brokers:
         if lasts and not broker.unreachable_since_ms:
             broker.unreachable_since_ms = time.time_ns() // 1_000_000
         incident = self._journal.note(
-            error, message, lasts=lasts, since_ms=broker.unreachable_since_ms, node=broker.node.id
+            error, message, lasts=lasts, since_ms=broker.unreachable_since_ms, node=broker.node.broker
         )
         broker.notes.failed(incident, is_refusal=issubclass(error, AuthenticationError))
         if incident != broker.incident:

@@ -412,4 +412,4 @@ class Connection:
 
 def describe(node: Node) -> str:
     """Return a broker's name for messages; those of ``bootstrap.servers`` have no number."""
-    return f"broker {node.id} at {node.address}" if node.id >= 0 else f"broker {node.address}"
+    return f"broker {node.broker} at {node.address}" if node.id >= 0 else f"broker {node.address}"

@@ -219,7 +219,7 @@ class BrokerJournal:
 
     def broker(self, node: Node) -> BrokerEntry:
         """Return the entry of a broker; a new one has its own from now on."""
-        words, number = self._words, node.key & _ALL_BITS
+        words, number = self._words, node.id & _ALL_BITS
         address = printable(node.address).encode()[:MAX_ADDRESS]
         places = [self._geometry.broker(entry) for entry in range(BROKERS)]
         for entry, at in enumerate(places):

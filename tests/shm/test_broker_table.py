@@ -42,7 +42,7 @@ def test_addresses_of_bootstrap_servers_come_last(slab: Slab) -> None:
 
 def test_connections_to_a_broker_are_shown_as_one(slab: Slab) -> None:
     journal = BrokerJournal(slab)
-    further, first = journal.broker(NODE._replace(connection=1)), journal.broker(NODE)
+    further, first = journal.broker(NODE.by_connection(1)), journal.broker(NODE)
     for notes, requests in ((further, 3), (first, 2)):
         notes.sent(100 * requests)
         notes.in_flight(requests, 1.0)

@@ -25,7 +25,7 @@ from splitting import SLOT as SLOT
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.append import record_appender
 from shmaccum.accumulator.drain.ready_check import Cluster
-from shmaccum.cluster import Node, TopicPartition, broker_of
+from shmaccum.cluster import Node, TopicPartition, broker_of, connection_id
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     InvalidProducerEpochError,
@@ -42,7 +42,7 @@ from shmaccum.sender import sleep
 BATCHES_KEPT = 5
 LARGEST_SEQUENCE = (1 << 31) - 1
 BROKERS = (0, 1)
-NODES = {node.key: node for node in (Node(broker, connection=number) for number in (0, 1) for broker in BROKERS)}
+NODES = {node.id: node for node in (Node(broker).by_connection(number) for number in (0, 1) for broker in BROKERS)}
 """Two connections to each."""
 TIMEOUT_MS = 2000
 """Of delivery."""
@@ -155,7 +155,7 @@ class ClusterModel:
             return
         epochs = dict(self.epochs)
         counts, ids = {self.topic: len(self.partitions)}, {self.topic: self.topic_id}
-        leaders = {each: Node(leader, connection=self._links[each]).key for each, leader in self.leaders.items()}
+        leaders = {each: connection_id(leader, self._links[each]) for each, leader in self.leaders.items()}
         self.snapshot = Cluster(NODES, counts, leaders, topic_ids=ids, leader_epochs=epochs)
 
     def remake(self, partitions: int, *, seen: bool = False) -> None:
@@ -199,7 +199,7 @@ class Flight:
 class TransportModel:
     """A client's connections to the cluster; nothing happens on them but what a test makes happen.
 
-    A ``node`` is the key of one. The first one of a broker has the broker's number.
+    A ``node`` is the id of one. The first one of a broker has the broker's number.
 
     Attributes:
         sent: all batches, as (partition, epoch, first sequence number).
@@ -287,7 +287,7 @@ class TransportModel:
         self.model.publish()
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        return node.id in self.reachable and len(self._pending[node.key]) < 5
+        return node.broker in self.reachable and len(self._pending[node.id]) < 5
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
         return 10
@@ -301,7 +301,7 @@ class TransportModel:
         if self.answers_at_once:
             self._answers += [ProduceResponse(batch) for batch in batches]
         else:
-            self._pending[node.key].append([Flight(batch, b"".join(batch.payload)) for batch in batches])
+            self._pending[node.id].append([Flight(batch, b"".join(batch.payload)) for batch in batches])
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)

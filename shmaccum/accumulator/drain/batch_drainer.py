@@ -38,7 +38,7 @@ class BatchDrainer:
         self._ahead = ahead
         self._words = slab.words
         self._drain_index: dict[int, int] = {}
-        """Key of a node -> the first partition left out of its last full request."""
+        """Node id -> the first partition left out of its last full request."""
 
     # --- drain --------------------------------------------------------------------------------------
 
@@ -48,18 +48,18 @@ class BatchDrainer:
         A first batch larger than ``max_size`` is still taken. The partitions of a node take turns in being first, so
         that none starves.
         """
-        check, key = self._ready_check, node.key
+        check, node_id = self._ready_check, node.id
         check.prepare(cluster)
         if self._sequences.need_producer_id:
             return []
         core = check.core
         # Begin at the partition where the last request to this node was full.
-        begin, may_leave = self._drain_index.get(key, 0), check.room_to_leave(key, now_ms)
-        busy, first_left, growing, last_growing, large = core.choose(key + 1, begin, max_size, may_leave, now_ms)
+        begin, may_leave = self._drain_index.get(node_id, 0), check.room_to_leave(node_id, now_ms)
+        busy, first_left, growing, last_growing, large = core.choose(node_id + 1, begin, max_size, may_leave, now_ms)
         if first_left >= 0:
-            self._drain_index[key] = first_left
+            self._drain_index[node_id] = first_left
         if growing:
-            check.throttle.take(key, growing, last_growing)
+            check.throttle.take(node_id, growing, last_growing)
         for stripe in busy:
             with contextlib.suppress(LockTimeoutError):
                 self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe))

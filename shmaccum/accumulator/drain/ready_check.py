@@ -15,7 +15,7 @@ from shmaccum._core import LOCK_STRIPES, STATE_MASK, Sequences, Slot, Super
 from shmaccum.accumulator.drain.deferral import BatchReturns
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.cluster import Node, TopicPartition, broker_of, node_key
+from shmaccum.cluster import Node, TopicPartition, broker_of, connection_id
 from shmaccum.errors import KafkaError
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
@@ -38,9 +38,9 @@ class Cluster(NamedTuple):
     Then only the newest snapshot is exact. `changed_since` works for shared and for separate mappings.
 
     Attributes:
-        nodes: by `Node.key`.
+        nodes: by node id.
         partition_counts: topic -> number of partitions, for every topic known to exist.
-        leaders: partition -> key of the node that leads it; a partition without a leader is not in it.
+        leaders: partition -> id of the node that leads it; a partition without a leader is not in it.
         topic_errors: topic -> why the last request for its metadata failed; the next one can succeed. A topic whose
             partitions are known keeps them.
         topic_ids: topic -> Kafka's topic id, where there is one.
@@ -69,13 +69,13 @@ class Cluster(NamedTuple):
         A transaction, by its ``lane``, has a single connection to a broker: this looks for its partitions at the
         coordinator, and takes a second request meanwhile for a retry of the first (``AddPartitionsToTxnManager``).
         """
-        key = self.leaders.get(topic_partition)
-        if key is None:
+        leader = self.leaders.get(topic_partition)
+        if leader is None:
             return None
         if lane:
-            broker = broker_of(key)
-            key = node_key(broker, lane % self.connections.get(broker, 1))
-        return self.nodes.get(key)
+            broker = broker_of(leader)
+            leader = connection_id(broker, lane % self.connections.get(broker, 1))
+        return self.nodes.get(leader)
 
     def changed_since(self, before: Cluster | None) -> list[str] | None:
         """Return the topics that changed since another snapshot; None where that is not known."""
@@ -124,19 +124,19 @@ class OpenBatchThrottle:
         self.rest_until_ms = 0.0
         """Until when batches that have merely lingered rest."""
         self._last_taken: dict[int, tuple[int, int]] = {}
-        """Key of a node -> slot and generation of the last open batch taken for it."""
+        """Node id -> slot and generation of the last open batch taken for it."""
 
-    def room(self, node: int) -> int:
+    def room(self, node_id: int) -> int:
         """Return how many open batches may be taken for a node now; 0 only while a response of it is outstanding."""
         free = 0 if self._is_exhausted() else self._words[Super.FREE_SLOTS]
         if free >= self._least_free:
             return min(free, self._geometry.slot_count)
-        return 0 if self._is_under_way(node) else self._at_once
+        return 0 if self._is_under_way(node_id) else self._at_once
 
-    def take(self, node: int, count: int, last_slot: int) -> None:
+    def take(self, node_id: int, count: int, last_slot: int) -> None:
         """Note that ``count`` open batches are about to be taken for a request to a node."""
         header = self._geometry.header(last_slot)
-        self._last_taken[node] = last_slot, self._words[header + Slot.GENERATION]
+        self._last_taken[node_id] = last_slot, self._words[header + Slot.GENERATION]
         self._taken += count
 
     def rest_after(self, began_ms: float, ended_ms: float) -> None:
@@ -145,9 +145,9 @@ class OpenBatchThrottle:
             self.rest_until_ms = ended_ms + min(_REST * (ended_ms - began_ms), _LONGEST_REST_MS)
         self._taken = 0
 
-    def _is_under_way(self, node: int) -> bool:
+    def _is_under_way(self, node_id: int) -> bool:
         """Return whether the last open batch taken for a node has no answer yet: nodes answer in order."""
-        slot, generation = self._last_taken.get(node, (-1, 0))
+        slot, generation = self._last_taken.get(node_id, (-1, 0))
         if slot < 0 or slot in self._returning:
             return False
         words, header = self._words, self._geometry.header(slot)
@@ -206,11 +206,11 @@ class ReadyCheck:
             unknown.add(queue.topic_partition.topic)
         return ReadyCheckResult({cluster.nodes[leader - 1] for leader in leaders}, delay_ms, unknown)
 
-    def room_to_leave(self, node: int, now_ms: int) -> int:
+    def room_to_leave(self, node_id: int, now_ms: int) -> int:
         """Return how many open batches may be taken for a node now."""
         if self.throttle.rest_until_ms > now_ms and not self.core.is_urgent:
             return 0
-        return self.throttle.room(node)
+        return self.throttle.room(node_id)
 
     def prepare(self, cluster: Cluster) -> None:
         """Tell the core what has changed: leaders, and what a stopped process blocks."""
@@ -237,4 +237,4 @@ class ReadyCheck:
     def _store_leader(self, queue: PartitionQueue, cluster: Cluster) -> None:
         leader = cluster.leader_for(queue.topic_partition, queue.lane)
         epoch = cluster.leader_epochs.get(queue.topic_partition, -1)
-        self.core.set_leader(queue.entry, 0 if leader is None else leader.key + 1, epoch)
+        self.core.set_leader(queue.entry, 0 if leader is None else leader.id + 1, epoch)

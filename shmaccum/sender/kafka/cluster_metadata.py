@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, Final
 
 from shmaccum.accumulator.drain.ready_check import Cluster
-from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition, broker_of, node_key
+from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition, broker_of, connection_id
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.kafka.messages import METADATA
@@ -90,7 +90,6 @@ class Metadata:
         self._connections: dict[int, int] = {}
         self._counts: dict[str, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
-        """The keys of their nodes."""
         self._errors: dict[str, type[KafkaError]] = {}
         self._ids: dict[str, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
@@ -394,9 +393,9 @@ class Metadata:
         return (where for where, leader in self._leaders.items() if broker_of(leader) == broker)
 
     def _next_node(self, broker: int) -> int:
-        """Return the key of the node for one more partition that a broker leads."""
+        """Return the id of the node for one more partition that a broker leads."""
         self._assigned += 1
-        return node_key(broker, self._assigned % self._connections.get(broker, 1))
+        return connection_id(broker, self._assigned % self._connections.get(broker, 1))
 
     def _leader(self, where: TopicPartition) -> int:
         """Return the broker that leads a partition, -1 for none."""
@@ -404,14 +403,14 @@ class Metadata:
         return -1 if leader is None else broker_of(leader)
 
     def _nodes(self) -> dict[int, Node]:
-        """Return a node for each connection by its key."""
+        """Return a node for each connection."""
         further = [
-            self._brokers[broker]._replace(connection=number)
+            self._brokers[broker].by_connection(number)
             for broker, connections in self._connections.items()
             if broker in self._brokers
             for number in range(1, connections)
         ]
-        return {**self._brokers, **{node.key: node for node in further}} if further else self._brokers
+        return {**self._brokers, **{node.id: node for node in further}} if further else self._brokers
 
     # --- snapshots ----------------------------------------------------------------------------------
 

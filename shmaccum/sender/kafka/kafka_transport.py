@@ -114,6 +114,7 @@ class KafkaTransport:
         self._journal = journal or OwnJournal()
         self._client_id = _client_id(config)
         self._acks = _ACKS[config.acks]
+        self._max_request_size = config.max_request_size
         self._request_timeout_ms = config.request_timeout_ms
         self._metadata = Metadata(config)
         self._producer_ids = ProducerIds(config)
@@ -159,8 +160,8 @@ class KafkaTransport:
         """Return whether the node takes a request now; begin to connect if there is no connection."""
         if self._brokers.ready(node, now_ms):
             return True
-        if node.connection and self._brokers.all_failed((node,)):
-            self._unite(node.id)
+        if node.is_further and self._brokers.all_failed((node,)):
+            self._unite(node.broker)
         self._awaited.add(node)
         return False
 
@@ -180,7 +181,7 @@ class KafkaTransport:
         """Send a request: as much of it as the socket takes now, the rest from `poll`."""
         connection = self._brokers.connection(node)
         if connection is None:
-            self._answers += refuse(batches, NetworkError, f"the connection to broker {node.id} was closed")
+            self._answers += refuse(batches, NetworkError, f"the connection to broker {node.broker} was closed")
             return
         found = by_partition(batches)
         for topic in found:
@@ -192,8 +193,8 @@ class KafkaTransport:
         answered, failed = partial(self._stored, connection, found), partial(self._not_stored, found)
         request = Request(frame, answered, failed, largest_answer(batches))
         connection.send(request, self._acks != 0)
-        if connection.backlog >= self._config.max_request_size:
-            self._loaded[node.id] = now_ms + _LOADED_MS
+        if connection.backlog >= self._max_request_size:
+            self._loaded[node.broker] = now_ms + _LOADED_MS
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
@@ -219,6 +220,7 @@ class KafkaTransport:
         """Use other values of the settings of scope shared, from the next request or connection on."""
         self._config = config
         self._client_id = _client_id(config)
+        self._max_request_size = config.max_request_size
         self._request_timeout_ms = config.request_timeout_ms
         self._encoders.clear()  # they hold the client id and the timeout
         self._metadata.apply(config)
@@ -267,7 +269,7 @@ class KafkaTransport:
                 self._unite(broker)
             elif not metadata.is_divided(broker):
                 connections = metadata.led_by(broker, wanted)
-                further = [node._replace(connection=number) for number in range(1, connections)]
+                further = [node.by_connection(number) for number in range(1, connections)]
                 if sum(self._brokers.ready(each, now_ms) for each in further) == len(further):  # connects to all
                     metadata.divide(broker, connections)
                     self._has_news = True
@@ -313,7 +315,7 @@ class KafkaTransport:
 
     def _nodes(self) -> list[Node]:
         """Return the known brokers, and ``bootstrap.servers`` if none is known or, with rebootstrap, none reachable."""
-        known = [node for node in self.cluster().nodes.values() if not node.connection]
+        known = [node for node in self.cluster().nodes.values() if not node.is_further]
         if known and (not self._metadata.rebootstraps or not self._brokers.all_failed(known)):
             return known
         return known + self._brokers.bootstrap

@@ -77,7 +77,7 @@ def _decode_any(
     for batch in each_of(batches):
         result = found.get(batch.topic_partition)
         if result is None:
-            raise NetworkError(f"broker {node.id} left a batch for {batch.topic_partition} out of its answer")
+            raise NetworkError(f"broker {node.broker} left a batch for {batch.topic_partition} out of its answer")
         responses.append(_response(batch, result, node, shown))
         leader = result.current_leader
         if leader.leader_id >= 0:
@@ -92,8 +92,8 @@ def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str
     if not code:
         if not result.base_offset >= -1 <= result.log_append_time_ms < _NO_TIME_MS:  # -1 means unknown
             raise NetworkError(
-                f"broker {node.id} answered offset {result.base_offset} and append time {result.log_append_time_ms} ms "
-                f"for {batch.topic_partition}, which no batch can have"
+                f"broker {node.broker} answered offset {result.base_offset} and append time "
+                f"{result.log_append_time_ms} ms for {batch.topic_partition}, which no batch can have"
             )
         return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
     error = error_for_code(code)
@@ -111,7 +111,7 @@ def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str
     return ProduceResponse(
         batch,
         error=error,
-        message=f"broker {node.id} answered {name} for {batch.topic_partition}{said}",
+        message=f"broker {node.broker} answered {name} for {batch.topic_partition}{said}",
         invalid_records=invalid,
         words=words,
     )
@@ -119,7 +119,7 @@ def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str
 
 def _attributed(node: Node, words: str) -> str:
     """Return a broker's text with the broker's number in front."""
-    return f"broker {node.id} says: {words}" if words else ""
+    return f"broker {node.broker} says: {words}" if words else ""
 
 
 def node_at(number: int, host: object, port: int) -> Node:

@@ -50,7 +50,7 @@ class Load:
     def connections(self) -> list[int]:
         """Return the number of each partition's connection."""
         leaders = [self.here.transport.cluster().leader_for(each) for each in (T0, T1)]
-        return [-1 if leader is None else leader.connection for leader in leaders]
+        return [-1 if leader is None else leader.id >> 32 for leader in leaders]
 
     def until_divided(self) -> None:
         self.here.until(lambda: sorted(self.connections()) == [0, 1])
