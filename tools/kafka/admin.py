@@ -42,8 +42,9 @@ _NOT_YET: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._NOENT,
 }
-"""What a leader answers before it has a new partition's log."""
+"""What is answered before each new partition's leader has its log; the last by librdkafka: a broker named no leaders."""
 _ITERATIONS: Final = 4096
 
 
