@@ -44,7 +44,7 @@ _NOT_YET: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._NOENT,
 }
-"""What is answered before each new partition's leader has its log; the last by librdkafka: a broker named no leaders."""
+"""What is answered before each new leader has its log; the last by librdkafka, if a broker has named no leaders."""
 _ITERATIONS: Final = 4096
 
 
