@@ -66,7 +66,8 @@ def bottleneck(
     most = settings.get("max.in.flight.requests.per.connection")
     limit = most if isinstance(most, int) else _DEFAULT_IN_FLIGHT
     is_idempotent = settings.get("enable.idempotence", True) is not False
-    busy = {each.node for each in brokers if not is_idempotent and each.in_flight >= limit}
+    allowed = {each.node: limit * max(1, each.ready_connections) for each in brokers}
+    busy = {each.node for each in brokers if not is_idempotent and each.in_flight >= allowed[each.node]}
     full = [each for each in sendable if each.in_flight_batches >= limit or each.leader in busy]
     if 2 * len(full) >= len(sendable):
         slowest = max((each.last_latency_us for each in brokers), default=0) / 1000

@@ -86,6 +86,7 @@ class Metadata:
         self._published: dict[int, Node] = {}
         """The brokers of the current snapshot."""
         self._assigned = 0
+        """Partitions that were given a connection; each takes the one behind the last."""
         # Shared by all snapshots.
         self._connections: dict[int, int] = {}
         self._counts: dict[str, int] = {}
