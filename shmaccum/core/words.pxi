@@ -1,6 +1,11 @@
 """The slab's words for plain Python code, on machines that reorder loads and stores."""
 
 
+def memory_fence():
+    """Be a full memory barrier: stores before it are visible before loads behind it."""
+    fence()
+
+
 cdef class OrderedWords:
     """A memoryview of words, each access of which stands between two full barriers.
 

@@ -190,12 +190,12 @@ class Connection:
         request.correlation_id = self._correlation_id
         request.sent_ms = now
         request.deadline_ms = now + self._request_timeout_ms
-        queued_before = self._queued_bytes
-        for buffer in request.frame(self._correlation_id):
-            self._output.append(buffer)
-            self._queued_bytes += len(buffer)
+        buffers = request.frame(self._correlation_id)
+        size = sum(map(len, buffers))
+        self._output += buffers
+        self._queued_bytes += size
         request.end = self._queued_bytes
-        self._notes.sent(request.end - queued_before)
+        self._notes.sent(size)
         if is_answered:
             self._in_flight.append(request)
             self._notes.in_flight(len(self._in_flight), self._in_flight[0].sent_ms)

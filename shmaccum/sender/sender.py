@@ -2,8 +2,10 @@
 
 One pass of `Sender.run_once`: expire, ready, drain, mute, send, poll. A pass that leaves nothing to do starts listening
 to the doorbell. The next pass checks again and only then sleeps, so no wake-up is lost, and no process presses the
-doorbell of a sender at work. If every node has as many requests in flight as it may have, or has not read the last one
-yet, the sender sleeps until one does. It does not listen then, since it could not send what it would be woken for.
+doorbell of a sender at work. A pass after a sleep listens from its beginning: once it has sent what it was woken for,
+it checks again itself, and sleeps. If every node has as many requests in flight as it may have, or has not read the
+last one yet, the sender sleeps until one does. It does not listen then, since it could not send what it would be woken
+for.
 
 The loop only orders the steps. What lasts from pass to pass is in its collaborators: `Doorbell` (listening), `Sleep`,
 `BatchSplitter`, `ResponseHandler` (batches in flight), and the accumulator, with `SequenceDoubt`.
@@ -78,6 +80,7 @@ class Sender:
         self._transport = transport
         self._doorbell = doorbell
         self._config = config
+        self._max_request_size = config.max_request_size  # read for each request
         self._settings_seen = 0
         self._topic_requests = TopicRequests(accumulator, transport)
         self._splitter = BatchSplitter(accumulator)
@@ -94,6 +97,8 @@ class Sender:
         self._gives_way = gives_way
         self.has_handed_over = False
         self._next_housekeeping_ms = 0
+        self._was_woken = False
+        """Whether the last pass slept until something else than an answer came: this one listens from its beginning."""
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -174,14 +179,18 @@ class Sender:
         # 5. Drain their batches and send them, by node.
         has_backlog = False
         if ready_nodes:
-            if doorbell.is_listening:
+            if doorbell.is_listening and not self._was_woken:
                 doorbell.answer()
             began_ns = time.monotonic_ns()
             # A list: `any` would send nothing to the nodes behind one with a backlog.
             has_backlog = True in [self._send_to(node, cluster, now_ms) for node in ready_nodes]
             self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
+            if doorbell.is_listening and not has_backlog:
+                ready_nodes, delay_ms, _ = self._accumulator.ready(cluster, now_ms)
         # 6. Sleep, unless something can still be sent; no longer than until something becomes ready.
         is_busy = self._responses.in_flight > 0 and transport.is_busy()
+        if is_busy and doorbell.is_listening:
+            doorbell.answer()
         if not is_busy:
             longest_ms = 0 if ready_nodes else min(longest_ms, delay_ms)
         if now_ms < self._next_housekeeping_ms:
@@ -190,6 +199,7 @@ class Sender:
         else:
             self._reclaim_from_dead(now_ms)
             SELDOM.count_dropped()
+            longest_ms = 0  # it can have freed memory, or the role is to be handed over
         may_sleep = doorbell.is_listening or is_busy
         if not may_sleep:
             longest_ms = 0  # the next pass checks again
@@ -200,10 +210,13 @@ class Sender:
         if may_sleep and timeout_ms > 0:
             doorbell.sleep_until(now_ms + timeout_ms)
         responses = transport.poll(timeout_ms, doorbell.descriptor)
+        self._was_woken = doorbell.is_listening and not responses
         if responses:
             self._responses.handle(responses, _now_ms())
         elif may_sleep:
             doorbell.answer()
+            if self._was_woken:
+                doorbell.listen()
 
     def _apply_settings(self) -> None:
         """Apply the shared settings that the slab holds now."""
@@ -216,6 +229,7 @@ class Sender:
         for name in changed:
             logger.info("setting %s changed from %r to %r", name, before[name], config[name])
         self._config = config
+        self._max_request_size = config.max_request_size
         self._accumulator.apply(config)
         self._transport.apply(config)
 
@@ -226,9 +240,9 @@ class Sender:
 
         A request holds one batch of a partition. So a backlog of few partitions costs one pass for several requests.
         """
-        accumulator, max_request_size = self._accumulator, self._config.max_request_size
+        accumulator = self._accumulator
         for _ in range(_REQUESTS_A_PASS):
-            drained = accumulator.drain(cluster, node, max_request_size, now_ms)
+            drained = accumulator.drain(cluster, node, self._max_request_size, now_ms)
             sealed = self._seal_all(drained, now_ms)
             if sealed:
                 self._transport.send(node, sealed, now_ms)

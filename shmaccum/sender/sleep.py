@@ -40,6 +40,7 @@ class Sleep:
         self._slab = slab
         self._words = slab.words
         self._idle_ms = idle_ms
+        self._longest_ms = min(max(idle_ms, _LEAST_OF_MANY_SLEEPS_MS), LONGEST_SLEEP_MS)
         self._idle_since_ms: int | None = None
         self._used_until_ms = 0
         self._now_ms = 0
@@ -78,13 +79,12 @@ class Sleep:
         now_ms = self._now_ms
         if self._idle_ms < 0:
             return LONGEST_SLEEP_MS
-        longest_ms = min(max(self._idle_ms, _LEAST_OF_MANY_SLEEPS_MS), LONGEST_SLEEP_MS)
         if now_ms < self._used_until_ms:
-            return min(longest_ms, self._used_until_ms - now_ms)
+            return self._used_until_ms - now_ms
         if has_batches or self._has_producers() or self._slab.undelivered() != (0, 0):
             self._idle_since_ms = None
             self._used_until_ms = now_ms + _LOOK_LASTS_MS
-            return longest_ms
+            return self._longest_ms
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
         return min(max(0, self._idle_since_ms + self._idle_ms - now_ms), LONGEST_SLEEP_MS)

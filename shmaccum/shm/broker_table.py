@@ -14,7 +14,6 @@ from shmaccum import _core
 from shmaccum._core import BROKERS, WORD, Broker, Geometry, Super
 from shmaccum.cluster import Node
 from shmaccum.errors import printable
-from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
 from shmaccum.shm.layout import MAX_ADDRESS, BrokerState
 
@@ -236,7 +235,7 @@ class BrokerJournal:
             )
         at = places[free[0]]
         words[at + Broker.STATE] = BrokerState.UNUSED
-        native.fence()  # no reader sees a state with the words of another broker
+        _core.memory_fence()  # no reader sees a state with the words of another broker
         for word in range(Broker.NODE, Broker.ADDRESS):
             words[at + word] = 0
         with words[at + Broker.ADDRESS : at + Broker.length].cast("B") as place:
@@ -244,7 +243,7 @@ class BrokerJournal:
         words[at + Broker.ADDRESS_LENGTH] = len(address)
         words[at + Broker.NODE] = number
         words[at + Broker.SINCE_MS] = time.time_ns() // 1_000_000
-        native.fence()
+        _core.memory_fence()
         words[at + Broker.STATE] = BrokerState.IDLE
         return BrokerEntry(self._slab, free[0])
 

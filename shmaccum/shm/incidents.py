@@ -16,9 +16,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shmaccum._core import INCIDENTS, WORD, Geometry, Incident, Partition, Super
+from shmaccum._core import INCIDENTS, WORD, Geometry, Incident, Partition, Super, memory_fence
 from shmaccum.errors import KafkaError, error_for_code, printable
-from shmaccum.shm import native
 from shmaccum.shm.layout import CODE_MASK, error_of
 from shmaccum.shm.validation import LAST_MS
 
@@ -163,7 +162,7 @@ class Incidents:
     ) -> None:
         words = self._words
         words[at + Incident.NUMBER] = 0
-        native.fence()  # no reader sees a number with the words of another incident
+        memory_fence()  # no reader sees a number with the words of another incident
         data = text.encode()
         start = (at + Incident.TEXT) * WORD
         self._buffer[start : start + len(data)] = data
@@ -174,7 +173,7 @@ class Incidents:
         words[at + Incident.LENGTH] = len(data)
         words[at + Incident.COUNT] = 1
         words[at + Incident.PLACE] = place
-        native.fence()
+        memory_fence()
         words[at + Incident.NUMBER] = number
 
     # --- the readers' half ----------------------------------------------------------------------------
@@ -222,7 +221,7 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
     first_ms, last_ms = words[at + Incident.FIRST_MS], words[at + Incident.LAST_MS]
     data = words[at + Incident.TEXT : at + Incident.length].tobytes()[:length]
     lasts, count, place = words[at + Incident.LASTS] != 0, words[at + Incident.COUNT], words[at + Incident.PLACE]
-    native.fence()  # the number is read again after the words
+    memory_fence()  # the number is read again after the words
     if words[at + Incident.NUMBER] != number or max(first_ms, last_ms) >= LAST_MS or code > CODE_MASK:
         return None
     error = error_of(code) or error_for_code(0)

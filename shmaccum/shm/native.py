@@ -84,12 +84,6 @@ def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def fence() -> None:
-    """Act as a full memory barrier, which an acquire and a release of any lock are together."""
-    with Lock():
-        pass
-
-
 def members(of: WeakSet[Member]) -> list[Member]:
     """Return the members of a set to which other threads can add some meanwhile.
 

@@ -7,8 +7,8 @@ The sender has the *doorbell*, a FIFO, so that it can wait for it and its socket
 process (`shmaccum.shm.loop_wakeup`), with a word of its entry, `Process.LOOP_ASLEEP`, in the place of ASLEEP.
 
 No wake-up is lost. A listener first sets its word, then checks its condition, then sleeps. A waker first makes its
-change, then reads the word. Between the two steps, both have a semaphore or mutex operation, which is a full memory
-barrier. If a waker dies between its change and its post, the listener wakes when its slice of waiting runs out.
+change, then reads the word. Between the two steps, both have a full memory barrier: a fence, or that of a semaphore or
+mutex. If a waker dies between its change and its post, the listener wakes when its slice of waiting runs out.
 
 A sender that sleeps for a known time publishes when it will wake (`Doorbell.sleep_until`). Work that it needs only then
 does not press the doorbell (`DoorbellButton.is_needed_by`). It clears that time before each check, in the same order.
@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import posix_ipc
 
-from shmaccum._core import Geometry, Process, SemaphoreWait, Super
+from shmaccum._core import Geometry, Process, SemaphoreWait, Super, memory_fence
 from shmaccum.errors import IllegalStateError, ShmaccumError, SlabAbiError
 from shmaccum.shm import native
 from shmaccum.shm.files import Descriptor, open_own, open_semaphore, open_wakeup, read_presses
@@ -308,6 +308,7 @@ class Doorbell:
         self._words[Super.SENDER_WAKES] = 0
         # The time also identifies the sleep, among those of all senders.
         self._words[Super.SENDER_ASLEEP] = time.monotonic_ns()
+        memory_fence()  # a process that still reads the old word made its change before this check
         self.is_listening = True
 
     def sleep_until(self, time_ms: float) -> None:
@@ -319,7 +320,7 @@ class Doorbell:
         """Clear the published time before another check for work, still listening."""
         if self.is_listening and self._words[Super.SENDER_WAKES]:
             self._words[Super.SENDER_WAKES] = 0
-            native.fence()  # a process that still reads the old time made its change before this check
+            memory_fence()  # a process that still reads the old time made its change before this check
 
     def answer(self) -> None:
         """Stop listening, and discard the presses so far: also late ones, or `ring`, while it did not listen."""

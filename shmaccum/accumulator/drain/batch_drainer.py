@@ -37,6 +37,7 @@ class BatchDrainer:
         self._completer = completer
         self._ahead = ahead
         self._words = slab.words
+        self._segment = slab.core
         self._drain_index: dict[int, int] = {}
         """Node id -> the first partition left out of its last full request."""
 
@@ -64,9 +65,8 @@ class BatchDrainer:
             with contextlib.suppress(LockTimeoutError):
                 self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe))
         drained = []
-        segment = self._slab.core
         for slot in core.taken():
-            batch = RecordBatch(segment, slot)
+            batch = RecordBatch(self._segment, slot)
             self._sequences.drained(batch)
             drained.append(batch)
         if large:

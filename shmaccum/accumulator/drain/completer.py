@@ -18,7 +18,6 @@ from shmaccum.accumulator.drain.deferral import BatchReturns
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError, error_for_code
-from shmaccum.shm import native
 from shmaccum.shm.layout import SlotState
 
 logger = logging.getLogger(__name__)
@@ -54,7 +53,8 @@ class BatchCompleter:
         self._map = known
         self._returns = returns
         self._sequences = sequences
-        self._to_free: list[Buffer] = []
+        self.to_free: list[Buffer] = []
+        """Those whose release is deferred."""
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
@@ -133,20 +133,19 @@ class BatchCompleter:
 
     def deallocate(self, batches: Sequence[RecordBatch]) -> None:
         """Free the slots of batches without a completion, now or when the pool's lock is available."""
-        self._to_free += [batch.buffer() for batch in batches]
-        self.retry()
+        self.to_free += [batch.buffer() for batch in batches]
+        if self.to_free:
+            self.retry()
 
     def retry(self) -> None:
         """Free slots whose release was deferred."""
-        if not self._to_free:
-            return
-        to_free, self._to_free = self._to_free, []
+        to_free, self.to_free = self.to_free, []
         try:
             self._returns.deferral.run(
                 self._slab.pool_lock, lambda timeout_s: self._pool.deallocate(*to_free, timeout_s=timeout_s)
             )
         except LockTimeoutError:
-            self._to_free = to_free
+            self.to_free = to_free
 
     def _conclude(self, outcome: BatchOutcome) -> None:
         """Store the outcome of a batch or part."""
@@ -173,6 +172,6 @@ class BatchCompleter:
         )
 
     def _wake(self, entries: Iterable[int]) -> None:
-        native.fence()  # a process that is not seen listening after this will see its completions
+        _core.memory_fence()  # a process that is not seen listening after this will see its completions
         for entry in entries:
             self._slab.wakeups.wake_for_completions(entry)

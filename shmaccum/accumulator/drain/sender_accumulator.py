@@ -78,8 +78,10 @@ class SenderAccumulator:
         * its partition is muted, has no known leader, or waits for the fate of earlier sequence numbers;
         * there is no producer id, but there must be one.
         """
-        self._completer.retry()
-        self._returns.retry()
+        if self._completer.to_free:
+            self._completer.retry()
+        if self._returns.waiting:
+            self._returns.retry()
         self.ahead.collect()
         return self._ready_check.ready(cluster, now_ms)
 
