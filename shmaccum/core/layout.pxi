@@ -159,7 +159,7 @@ cdef struct Superblock:
 
     # Process entry of the newest sender + 1; whether it still has the role, the lock file shows.
     word sender_entry
-    # Monotonic ns when the sender began to wait for its doorbell, 0 while awake; change first, then press the
+    # Monotonic ns when the sender began to listen to its doorbell, 0 while it does not; change first, then press the
     # doorbell.
     word sender_asleep
     # Senders that have served this slab.
