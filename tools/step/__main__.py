@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import tools.step
 from tools.step.operations import OPERATIONS
-from tools.step.report import as_json, as_text, record
+from tools.step.report import as_text, record
 from tools.step.run import Harness, Progress, Way
+from tools.support.arguments import command_line
 
 _EPILOG: Final = """\
 Exit status: 0 if every point was survived, 1 if not. `recovery` is the longest time, in all points, from the victim's
@@ -42,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.seed = secrets.randbelow(1 << 32)
     started = time.monotonic()
     # Both signals, even if a shell has set one to be ignored.
-    handlers = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    interrupts = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, signal.default_int_handler) for number in interrupts}
     try:
         with Harness(options.jobs) as harness:
             progress = _progress(sys.stderr.isatty())
@@ -55,72 +54,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, handler)
     print(as_text(findings, way))
     print(f"{time.monotonic() - started:.0f} s" + (f", --seed {options.seed}" if options.sample else ""))
-    if options.json is not None:
-        options.json.write_text(json.dumps(as_json(findings), indent=2) + "\n")
     if options.record:
         record(findings, way)
     return 1 if any(of.failed for of in findings) else 0
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.step",
-        description=tools.step.__doc__,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--operation",
-        action="append",
-        choices=OPERATIONS,
-        metavar="NAME",
-        help=f"only this one; may be given more than once: {', '.join(OPERATIONS)}",
-    )
-    parser.add_argument(
-        "--sample", type=_count, default=0, metavar="N", help="only N steps of each operation [all of them]"
-    )
+    parser = command_line("step", tools.step.__doc__, _EPILOG)
+    add = parser.add_argument
+    which = f"only this one; may be given more than once: {', '.join(OPERATIONS)}"
+    add("--operation", action="append", choices=OPERATIONS, metavar="NAME", help=which)
+    add("--sample", type=_count, default=0, metavar="N", help="only N steps of each operation [all of them]")
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument(
-        "--stop",
-        dest="way",
-        action="store_const",
-        const=Way.STOP,
-        default=Way.KILL,
-        help="stop each operation at its stores while others work, then let it go on, instead of killing it",
-    )
-    ways.add_argument(
-        "--pairs",
-        dest="way",
-        action="store_const",
-        const=Way.PAIRS,
-        help="kill or stop it there, and kill a second process with the same operation at each of its own stores",
-    )
-    parser.add_argument("--seed", type=int, metavar="X", help="of the sample [a new one, which the report shows]")
-    parser.add_argument(
-        "--jobs",
-        type=_count,
-        default=4 * len(os.sched_getaffinity(0)),
-        metavar="J",
-        help="points at a time; most of them wait for a lock takeover [%(default)s]",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument(
-        "--record", action="store_true", help="note the numbers for docs/crash-points.md, which `make docs` writes then"
-    )
+    stop = "stop each operation at its stores while others work, then let it go on, instead of killing it"
+    ways.add_argument("--stop", dest="way", action="store_const", const=Way.STOP, default=Way.KILL, help=stop)
+    pairs = "kill or stop it there, and kill a second process with the same operation at each of its own stores"
+    ways.add_argument("--pairs", dest="way", action="store_const", const=Way.PAIRS, help=pairs)
+    add("--seed", type=int, metavar="X", help="of the sample [a new one, which the report shows]")
+    jobs = "points at a time; most of them wait for a lock takeover [%(default)s]"
+    add("--jobs", type=_count, default=4 * len(os.sched_getaffinity(0)), metavar="J", help=jobs)
+    noted = "note the numbers for docs/crash-points.md, which `make docs` writes then"
+    add("--record", action="store_true", help=noted)
     options = parser.parse_args(arguments)
     if options.record and options.sample:
         parser.error("--record is for all points: leave --sample out")
     if options.seed is not None and not options.sample:
         parser.error("--seed is for --sample: without it, all steps are taken")
-    if options.json is not None:
-        try:
-            options.json.touch()  # an unwritable file must fail now rather than after all the work
-        except OSError as error:
-            parser.error(f"--json: {error}")
     return options
 
 
@@ -132,15 +91,16 @@ def _count(text: str) -> int:
 
 def _progress(on_terminal: bool) -> Progress:
     """Return a function that shows how many points are done: in place on a terminal, periodically elsewhere."""
-    told = [time.monotonic()]
+    shown_s = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
-        now = time.monotonic()
-        if done == total or now - told[0] >= (0.2 if on_terminal else 10):
-            told[0] = now
+    def show(done: int, total: int) -> None:
+        nonlocal shown_s
+        now_s = time.monotonic()
+        if done == total or now_s - shown_s >= (0.2 if on_terminal else 10):
+            shown_s = now_s
             print(f"{done:,} of {total:,} points", end="\r" if on_terminal else "\n", file=sys.stderr, flush=True)
 
-    return tell
+    return show
 
 
 if __name__ == "__main__":

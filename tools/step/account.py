@@ -1,6 +1,6 @@
-"""A victim's account before its death: the records of its next call, accepted records, and where it dies.
+"""What a victim reports before its death, through a pipe: the records of its next call, and where it dies.
 
-It writes one message a line to a pipe, so that the survivor gets all messages up to the death.
+Each message is a line, and sets fields of `Told`, so that the survivor gets all of them up to the death.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import select
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 Records = list[tuple[int, str]]
@@ -17,38 +15,28 @@ Records = list[tuple[int, str]]
 
 
 class Account:
-    """The victim's end of the pipe."""
+    """The victim's end of the pipe; ``stores.c`` writes to it, too."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def is_ready(self) -> None:
-        """Report that the operation can begin."""
-        self._say({"ready": True})
+    def say(self, **told: object) -> None:
+        os.write(self._descriptor, json.dumps(told).encode() + b"\n")
 
     def will_append(self, records: Records) -> None:
         """Announce the records that the next call will append."""
-        self._say({"will": records})
+        self.say(doubtful=records)
 
     def has_appended(self) -> None:
         """Report that the call has returned."""
-        self._say({"did": True})
-
-    def dies(self, steps: int, place: str) -> None:
-        """Report where it dies, and after how many steps."""
-        self._say({"pid": os.getpid(), "steps": steps, "place": place})
-
-    def failed(self, traceback: str) -> None:
-        """Report that it ends with an error of its own."""
-        self._say({"error": traceback})
-
-    def _say(self, message: object) -> None:
-        os.write(self._descriptor, json.dumps(message).encode() + b"\n")
+        self.say(accepted=True)
 
 
-@dataclass
 class Told:
     """The survivor's end: everything the victim reported.
+
+    Args:
+        descriptor: of the pipe; closed at its end.
 
     Attributes:
         is_ready: whether its operation can begin.
@@ -56,35 +44,20 @@ class Told:
         doubtful: records of the call in which it died; the first ones can be accepted.
         pid: of the process that died or was stopped: it can be the victim's child.
         steps: number of steps that it ran.
-        place: the instruction before which it died or was stopped.
+        place: the instruction before which it died or was first stopped.
         error: its traceback, if it ended with an error of its own.
     """
 
-    is_ready: bool = False
-    known: Records = field(default_factory=list)
-    doubtful: Records = field(default_factory=list)
-    pid: int = 0
-    steps: int = 0
-    place: str = ""
-    error: str = ""
-
-
-class Reader:
-    """Reads a victim's messages.
-
-    Args:
-        descriptor: of the pipe; closed at its end.
-
-    Attributes:
-        told: what it has reported.
-    """
-
     def __init__(self, descriptor: int) -> None:
-        self.told = Told()
+        self.is_ready = False
+        self.known: Records = []
+        self.doubtful: Records = []
+        self.pid = self.steps = 0
+        self.place = self.error = ""
         self._descriptor = descriptor
         self._rest = b""
 
-    def read(self, timeout_s: float | None) -> bool:
+    def read(self, timeout_s: float | None = None) -> bool:
         """Read what comes, waiting for it; return False if that was all, because the victim is dead."""
         if self._descriptor < 0:
             return False
@@ -97,20 +70,15 @@ class Reader:
             return False
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
-            self._note(json.loads(line))
+            for field, value in json.loads(line).items():
+                self._note(field, value)
         return True
 
-    def _note(self, message: Mapping[str, Any]) -> None:
-        told = self.told
-        if "ready" in message:
-            told.is_ready = True
-        elif "will" in message:
-            told.doubtful = [(partition, value) for partition, value in message["will"]]
-        elif "did" in message:
-            told.known += told.doubtful
-            told.doubtful = []
-        elif "error" in message:
-            told.error = message["error"]
-        else:
-            told.pid, told.steps = message["pid"], message["steps"]
-            told.place = told.place or message["place"]
+    def _note(self, field: str, value: Any) -> None:
+        if field == "accepted":
+            self.known += self.doubtful
+            self.doubtful = []
+        elif field == "doubtful":
+            self.doubtful = [(partition, text) for partition, text in value]
+        elif field != "place" or not self.place:
+            setattr(self, field, value)

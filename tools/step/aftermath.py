@@ -1,22 +1,86 @@
-"""The survivor's actions after the victim's death; each violation becomes a line of text."""
+"""What the survivor does after the victim's death, and before it, beside a victim that is stopped in an operation.
+
+Each violation becomes a line of text.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+import traceback
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from shmaccum._core import Super
+from shmaccum.errors import BufferExhaustedError, LockTimeoutError
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import look
 from tools.step.account import Told
 from tools.step.checker import violations
-from tools.step.settings import HALF, LARGE, PARTITIONS, TOPIC
+from tools.step.settings import HALF, LARGE, PARTITIONS, PATIENCE_S, TOPIC
 from tools.step.survivor import PATIENCE_MS, Stage, Survivor
 from tools.support.reading import read_log
 from tools.support.slabcheck import unrest
+
+LONGEST_CALL_S: Final = 3.0
+"""Limit of a call beside a stopped process."""
+
+
+def work_beside(survivor: Survivor, pid: int, wrong: list[str]) -> int:
+    """Do what other processes of a host do while the victim ``pid`` is stopped; add violations to ``wrong``.
+
+    Each call ends within `LONGEST_CALL_S`. It succeeds, or its error names the victim, which holds a lock. A call can
+    also find no memory: the victim can have it.
+
+    Returns:
+        How many calls had to wait for what the victim holds.
+    """
+    survivor.stage = Stage.BESIDE
+    if not survivor.is_attached:
+        return 0  # it comes later
+    named = 0
+    for name, call in _calls(survivor):
+        began = time.monotonic()
+        try:
+            call()
+        except BufferExhaustedError:
+            pass
+        except LockTimeoutError as error:
+            if str(pid) not in str(error):
+                wrong.append(f"{name}: {error!r} does not name process {pid}")
+            named += 1
+        except Exception:
+            wrong.append(f"{name}: {traceback.format_exc()}")
+        took_s = time.monotonic() - began
+        if took_s > LONGEST_CALL_S:
+            wrong.append(f"{name} took {took_s:.1f} s beside a stopped process")
+    return named
+
+
+def _calls(survivor: Survivor) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield calls, each by its name."""
+    slab, accumulator = survivor.slab, survivor.accumulator
+    for lock in slab.locks:
+        yield f"rebuild {lock.number}", partial(lock.run, partial(slab.rebuild, lock.number), PATIENCE_S)
+    yield "reap the dead", slab.reap_dead
+    yield "reclaim", partial(accumulator.pool.reclaim, PATIENCE_S)
+    for partition in range(len(PARTITIONS)):
+        for text, size in (("beside", 0), ("beside, half", HALF), ("beside, large", LARGE)):
+            append = partial(survivor.append, partition, text, size, PATIENCE_S * 1000)
+            yield f"append {text} to {partition}", append
+        if survivor.sender is not None:
+            yield "run a pass", survivor.run_once
+    yield "allocate and free", partial(_allocate_and_free, survivor)
+
+
+def _allocate_and_free(survivor: Survivor) -> None:
+    with suppress(BufferExhaustedError):
+        pool = survivor.accumulator.pool
+        pool.deallocate(pool.allocate(1, PATIENCE_S * 1000))
 
 
 def survive(survivor: Survivor, victims: Sequence[Told], wrong: list[str]) -> None:
@@ -32,7 +96,9 @@ def survive(survivor: Survivor, victims: Sequence[Told], wrong: list[str]) -> No
         wrong += violations(survivor.accumulator, in_flight=False)
         wrong += _unrest(survivor)
     if not wrong:
-        wrong += _leave(survivor)
+        name = survivor.slab.name
+        survivor.leave()
+        wrong += [f"{path} is left behind" for path in names.leftovers(name) if os.path.exists(path)]
         wrong += _compare_log(survivor, victims)
 
 
@@ -82,19 +148,11 @@ def _unrest(survivor: Survivor) -> list[str]:
     return wrong
 
 
-def _leave(survivor: Survivor) -> list[str]:
-    """Leave as the last one: nothing is left of the slab."""
-    name = survivor.slab.name
-    survivor.leave()
-    return [f"{path} is left behind" for path in names.leftovers(name) if os.path.exists(path)]
-
-
 def _compare_log(survivor: Survivor, victims: Sequence[Told]) -> list[str]:
     """Compare the log with what is known of every record."""
     wrong: list[str] = []
-    log_dir = Path(survivor.config.log_dir)
     found: dict[int, list[str]] = defaultdict(list)
-    for stored in read_log(log_dir, wrong, (TOPIC,)):
+    for stored in read_log(Path(survivor.config.log_dir), wrong, (TOPIC,)):
         found[stored.partition].append("" if stored.value is None else stored.value.decode())
     for number, own in enumerate(survivor.own):
         if not own.future.is_done:

@@ -18,9 +18,8 @@ from typing import Final, NamedTuple
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import LockTimeoutError
-from tools.step.account import Account, Reader, Told
-from tools.step.aftermath import survive
-from tools.step.beside import work_beside
+from tools.step.account import Account, Told
+from tools.step.aftermath import survive, work_beside
 from tools.step.operation import Operation
 from tools.step.settings import PATIENCE_S, config_of
 from tools.step.stores import Stores, place_of
@@ -30,7 +29,6 @@ from tools.step.victim import BOUND_S, Victim, be_victim
 TO_THE_END: Final = -1
 """The step of a victim that is killed after its whole operation."""
 NEVER: Final = (1 << 64) - 1
-
 _LOOK_S: Final = 0.0005
 
 
@@ -64,7 +62,7 @@ class Outcome:
         place: where it died.
         recovery_ms: from its death until all checks and all operations were done.
         named: how many calls of the survivor had to wait for what a stopped victim holds.
-        problems: the violations; empty if there are none.
+        problems: the violations.
     """
 
     plan: Plan
@@ -77,14 +75,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Point:
-    """One run of an operation.
-
-    Attributes:
-        operation: its name.
-        plan: what to do to it.
-        name: of the slab.
-        directory: for the log; created and removed here.
-    """
+    """One run of an operation, by its name; the slab's name; and the log's directory, created and removed here."""
 
     operation: str
     plan: Plan
@@ -93,13 +84,7 @@ class Point:
 
 
 def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outcome:
-    """Run one point in this process; do not use the process again if there are problems.
-
-    Args:
-        operation: the victim's.
-        point: the point.
-        library: from `tools.step.stores.build`.
-    """
+    """Run one point in this process; do not use the process again if there are problems."""
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(BOUND_S)
     outcome = Outcome(point.plan)
@@ -112,6 +97,10 @@ def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outco
         signal.alarm(0)
         shutil.rmtree(point.directory)
     return outcome
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError(f"not done after {BOUND_S} s")
 
 
 def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.CDLL) -> None:
@@ -130,7 +119,7 @@ def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.C
         if stops or other is not None:
             survivor.slab.lock_timeout_s = PATIENCE_S
     for victim in victims:
-        victim.begin()
+        victim.go_on()
     if other is None:
         meanwhile = _outlive(first, operation, survivor, outcome, stops=stops)
     else:
@@ -142,7 +131,9 @@ def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.C
         meanwhile(survivor)
     outcome.steps, outcome.place = first.told.steps, place_of(first.told.place, slab_geometry(config))
     for victim in victims:
-        outcome.problems += victim.wait(allowed=first.named() if victim is not first and stops else None)
+        # An error of the second one may say that the first one, which was stopped, holds what it needs.
+        allowed = f"process {first.told.pid} holds it" if victim is not first and stops else None
+        outcome.problems += victim.wait(allowed)
     survive(survivor, [victim.told for victim in victims], outcome.problems)
     outcome.recovery_ms = (time.monotonic() - died) * 1000
 
@@ -152,13 +143,13 @@ def _outlive(
 ) -> Callable[[Survivor], object] | None:
     """Do what the survivor does until the victim is dead; return what it does again then, if anything."""
     meanwhile = operation.meanwhile
-    victim.go()
-    while victim.reader.read(None if meanwhile is None else _LOOK_S):
+    victim.go_on()
+    while victim.told.read(None if meanwhile is None else _LOOK_S):
         if stops and victim.is_at_a_store():
             stops = False
             victim.wait_until_stopped()
             outcome.named = work_beside(survivor, victim.told.pid, outcome.problems)
-            victim.go_on()
+            victim.wake()
             if meanwhile is None and survivor.sender is not None:
                 meanwhile = Survivor.run_once  # the victim can need the memory of what was appended beside it
         if meanwhile is not None:
@@ -170,26 +161,28 @@ def _outlive(
 def _outlive_both(first: VictimProcess, second: VictimProcess, survivor: Survivor) -> None:
     """Have the second victim die while the first one is dead or stopped; let that one go on."""
     for victim in (first, second):
-        while victim.reader.read(None) and not victim.told.is_ready:
+        while victim.told.read() and not victim.told.is_ready:
             pass
-    first.go()
+    first.go_on()
     is_stopped = False
-    while not is_stopped and first.reader.read(None):
+    while not is_stopped and first.told.read():
         is_stopped = first.end is signal.SIGSTOP and first.is_at_a_store()
     if is_stopped:
         first.wait_until_stopped()
-    second.go()
-    while second.reader.read(None):
+    second.go_on()
+    while second.told.read():
         pass
     if is_stopped:
-        first.go_on()
-    while first.reader.read(_LOOK_S):
+        first.wake()
+    while first.told.read(_LOOK_S):
         if survivor.sender is not None:
             survivor.run_once()
 
 
 class VictimProcess:
-    """A victim's process, as the survivor sees it: it waits until it may begin, and before the operation itself.
+    """A victim's process, as the survivor sees it.
+
+    It waits twice for `go_on`: until the scene is set, and before the operation itself.
 
     Args:
         operation: what it runs.
@@ -199,9 +192,6 @@ class VictimProcess:
         library: from `tools.step.stores.build`.
         by_stores: whether its steps are stores.
         is_second: whether it runs beside another victim, and is not to wait for long.
-
-    Attributes:
-        reader: of its account.
     """
 
     def __init__(
@@ -217,31 +207,22 @@ class VictimProcess:
     ) -> None:
         self.end: Final = end
         account, theirs = os.pipe()
-        may_begin, self._begin = os.pipe()
-        may_go, self._go = os.pipe()
+        may_go_on, self._go_on = os.pipe()
         self._pid = os.fork()
         if not self._pid:
             victim = Victim(config, Account(theirs), refusing=operation.refusing, is_second=is_second)
             at = NEVER if step == TO_THE_END else step
             name = config.slab_name(os.geteuid())
             stores = Stores(library, name, slab_geometry(config).slots, at, end, theirs) if by_stores else at
-            be_victim(operation, victim, stores, _wait_for(may_begin), _wait_for(may_go))
-        for each in (theirs, may_begin, may_go):
-            os.close(each)
-        self.reader = Reader(account)
+            be_victim(operation, victim, stores, lambda: os.read(may_go_on, 1))
+        os.close(theirs)
+        os.close(may_go_on)
+        self.told = Told(account)
 
-    @property
-    def told(self) -> Told:
-        """What it has reported."""
-        return self.reader.told
-
-    def begin(self) -> None:
-        """Let it prepare the operation."""
-        _tell(self._begin)
-
-    def go(self) -> None:
-        """Let it run the operation."""
-        _tell(self._go)
+    def go_on(self) -> None:
+        # Not by the end of the file: another victim, forked later, has a copy of the descriptor.
+        with suppress(BrokenPipeError):  # it has ended before, as its status shows
+            os.write(self._go_on, b"!")
 
     def is_at_a_store(self) -> bool:
         """Return whether it has reported that it ends at a store."""
@@ -253,32 +234,14 @@ class VictimProcess:
         while not stat.read_text().rpartition(") ")[2].startswith("T"):
             time.sleep(_LOOK_S)
 
-    def go_on(self) -> None:
-        """Let it go on after a stop."""
+    def wake(self) -> None:
+        """End a stop."""
         os.kill(self.told.pid, signal.SIGCONT)
-
-    def named(self) -> str:
-        """Return how an error names this process."""
-        return f"process {self.told.pid} holds it"
 
     def wait(self, allowed: str | None) -> list[str]:
         """Wait for its end; return what is wrong with that. An error may say what is allowed."""
+        os.close(self._go_on)
         status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         if status == -signal.SIGKILL or (allowed is not None and allowed in self.told.error):
             return []
         return [f"the victim was not killed, status {status}: {self.told.error or 'stuck'}"]
-
-
-def _wait_for(descriptor: int) -> Callable[[], object]:
-    return lambda: os.read(descriptor, 1)
-
-
-def _tell(descriptor: int) -> None:
-    # Not by the end of the file: another victim, forked later, has a copy of the descriptor.
-    with suppress(BrokenPipeError):  # it has ended before, as its status shows
-        os.write(descriptor, b"!")
-    os.close(descriptor)
-
-
-def _give_up(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"not done after {BOUND_S} s")

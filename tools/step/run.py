@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from multiprocessing.connection import Connection, Pipe, wait
@@ -32,8 +32,6 @@ from tools.support.processes import die_with_parent
 
 Progress = Callable[[int, int], object]
 """Called with the number of points done, and of all points."""
-
-
 _MORE: Final = 10
 """How many stores more than the first victim the second one can have: it takes over locks, and rebuilds."""
 
@@ -48,14 +46,7 @@ class Way(Enum):
 
 @dataclass
 class Findings:
-    """The results of one operation's points.
-
-    Attributes:
-        operation: which one.
-        instructions: number of those that are steps.
-        stores: number of its stores.
-        outcomes: of its points, in order of completion.
-    """
+    """The results of one operation's points, in order of completion; and how many steps of each kind it has."""
 
     operation: Operation
     instructions: int = 0
@@ -65,7 +56,7 @@ class Findings:
     @property
     def survived(self) -> int:
         """Number of points without violations."""
-        return sum(not outcome.problems for outcome in self.outcomes)
+        return len(self.outcomes) - len(self.failed)
 
     @property
     def holding(self) -> int:
@@ -74,16 +65,11 @@ class Findings:
 
     @property
     def failed(self) -> list[Outcome]:
-        """The outcomes with problems."""
         return [outcome for outcome in self.outcomes if outcome.problems]
 
 
 class Harness:
-    """Runs points. Use it as a context manager: it leaves nothing behind in any case.
-
-    Args:
-        jobs: points at a time.
-    """
+    """Runs points, ``jobs`` at a time. Use it as a context manager: it leaves nothing behind in any case."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
@@ -99,18 +85,16 @@ class Harness:
         _warm_up(f"{self._prefix}warm-up", self._directory / "warm-up")
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end_workers()
         shutil.rmtree(self._directory)
-        _remove_slabs(self._prefix)
+        ours = f"{names.PREFIX}{self._prefix}", f"sem.{names.PREFIX}{self._prefix}"
+        for entry in os.listdir(names.SHM_DIRECTORY):  # of failed points
+            if entry.startswith(ours):
+                Path(names.SHM_DIRECTORY, entry).unlink(missing_ok=True)
 
     def run(
-        self,
-        operations: Sequence[Operation],
-        progress: Progress,
-        sample: int = 0,
-        seed: int = 0,
-        way: Way = Way.KILL,
+        self, operations: Sequence[Operation], progress: Progress, sample: int = 0, seed: int = 0, way: Way = Way.KILL
     ) -> list[Findings]:
         """Run operations to their ends to count their steps, then end them at each step or at a sample.
 
@@ -126,11 +110,8 @@ class Harness:
         kinds = (True, False) if way is Way.KILL else (True,)
         self._run_all(((of, Plan(TO_THE_END, by_stores)) for of in findings for by_stores in kinds), progress)
         for of in findings:
-            for to_the_end in of.outcomes:
-                if to_the_end.plan.by_stores:
-                    of.stores = to_the_end.steps
-                else:
-                    of.instructions = to_the_end.steps
+            steps = {outcome.plan.by_stores: outcome.steps for outcome in of.outcomes}
+            of.stores, of.instructions = steps[True], steps.get(False, 0)
             if not of.stores:
                 of.outcomes[0].problems.append("it stores nothing, so nothing was tested")
         self._run_all(((of, plan) for of in findings for plan in _choice(of, way, sample, seed)), progress)
@@ -144,40 +125,32 @@ class Harness:
     def _run_all(self, points: Iterable[tuple[Findings, Plan]], progress: Progress) -> None:
         waiting = deque(points)
         done, total = 0, len(waiting)
-        while waiting or any(worker.busy for worker in self._workers):
+        while waiting or any(worker.busy_with for worker in self._workers):
             while len(self._workers) < self._jobs and waiting:
                 self._workers.append(_Worker(self._operations, self._library))
             for worker in self._workers:
-                if waiting and not worker.busy:
+                if waiting and worker.busy_with is None:
                     self._started += 1
                     name = f"{self._prefix}{self._started:07}"  # none begins with another
-                    of, plan = waiting.popleft()
-                    worker.start(of, Point(of.operation.name, plan, name, self._directory / str(self._started)))
-            for findings, outcome in self._finished():
-                findings.outcomes.append(outcome)
-                done += 1
-                progress(done, total)
-
-    def _finished(self) -> Iterator[tuple[Findings, Outcome]]:
-        """Wait, and yield the outcomes of points that have ended."""
-        busy = [worker for worker in self._workers if worker.busy]
-        ready = wait([worker.link for worker in busy], 1.0)
-        for worker in busy:
-            if worker.link in ready or worker.is_overdue():
-                findings, outcome = worker.finish()
-                if outcome.problems:
-                    # Its process can have more of its problem, so it runs no further point.
-                    self._workers.remove(worker)
-                    worker.end()
-                yield findings, outcome
+                    worker.start(*waiting.popleft(), name, self._directory / str(self._started))
+            busy = [worker for worker in self._workers if worker.busy_with]
+            ready = wait([worker.link for worker in busy], 1.0)
+            for worker in busy:
+                if worker.link in ready or worker.is_overdue():
+                    done += 1
+                    if worker.finish():
+                        # Its process can have more of its problem, so it runs no further point.
+                        self._workers.remove(worker)
+                        worker.end()
+                    progress(done, total)
 
 
 class _Worker:
     """A process that runs points, one at a time."""
 
-    def __init__(self, operations: dict[str, Operation], library: ctypes.CDLL) -> None:
+    def __init__(self, operations: Mapping[str, Operation], library: ctypes.CDLL) -> None:
         self.link, theirs = Pipe()
-        self._point: tuple[Findings, Plan] | None = None
+        self.busy_with: tuple[Findings, Plan] | None = None
         self._deadline_s = 0.0
         self._pid = os.fork()
         if not self._pid:
@@ -185,29 +158,25 @@ class _Worker:
             _work(theirs, operations, library)
         theirs.close()
 
-    @property
-    def busy(self) -> bool:
-        """Whether it runs a point."""
-        return self._point is not None
-
-    def start(self, findings: Findings, point: Point) -> None:
-        """Start a point."""
-        self._point = findings, point.plan
+    def start(self, findings: Findings, plan: Plan, name: str, directory: Path) -> None:
+        self.busy_with = findings, plan
         self._deadline_s = time.monotonic() + 2 * BOUND_S
-        self.link.send(point)
+        self.link.send(Point(findings.operation.name, plan, name, directory))
 
     def is_overdue(self) -> bool:
         """Return whether its process must be stuck: it bounds its own time, which is half of this."""
         return time.monotonic() > self._deadline_s
 
-    def finish(self) -> tuple[Findings, Outcome]:
-        """Return the outcome of its point."""
-        assert self._point is not None
-        (findings, plan), self._point = self._point, None
+    def finish(self) -> bool:
+        """Add the outcome of its point to the findings; return whether there are problems."""
+        assert self.busy_with is not None
+        (findings, plan), self.busy_with = self.busy_with, None
+        outcome = Outcome(plan, problems=["the survivor died, or was held up for ever"])
         with contextlib.suppress(EOFError):
             if self.link.poll():
-                return findings, self.link.recv()
-        return findings, Outcome(plan, problems=["the survivor died, or was held up for ever"])
+                outcome = self.link.recv()
+        findings.outcomes.append(outcome)
+        return bool(outcome.problems)
 
     def end(self) -> None:
         """Kill its process."""
@@ -216,7 +185,7 @@ class _Worker:
         self.link.close()
 
 
-def _work(link: Connection, operations: dict[str, Operation], library: ctypes.CDLL) -> NoReturn:
+def _work(link: Connection, operations: Mapping[str, Operation], library: ctypes.CDLL) -> NoReturn:
     """Run the points that the harness requests."""
     die_with_parent()
     logging.disable()  # some operations are about failing batches
@@ -229,7 +198,7 @@ def _work(link: Connection, operations: dict[str, Operation], library: ctypes.CD
         os._exit(1)
 
 
-def _choice(of: Findings, way: Way, sample: int, seed: int) -> Sequence[Plan]:
+def _choice(of: Findings, way: Way, sample: int, seed: int) -> list[Plan]:
     """Return what to do to an operation; the choice does not depend on the other operations."""
     steps = range(of.stores)
     if way is Way.PAIRS:
@@ -237,13 +206,11 @@ def _choice(of: Findings, way: Way, sample: int, seed: int) -> Sequence[Plan]:
         plans = [Plan(step, True, stops, other) for stops in (False, True) for step in steps for other in others]
     else:
         plans = [Plan(step, True, way is Way.STOP) for step in steps]
-    return _some(plans, of, sample, seed) + _some(
-        [Plan(step, False) for step in range(of.instructions)], of, sample, seed
-    )
-
-
-def _some(plans: list[Plan], of: Findings, sample: int, seed: int) -> list[Plan]:
-    return random.Random(f"{seed} {of.operation.name}").sample(plans, min(sample, len(plans))) if sample else plans
+    kinds = [plans, [Plan(step, by_stores=False) for step in range(of.instructions)]]
+    if sample:
+        chance = f"{seed} {of.operation.name}"
+        kinds = [random.Random(chance).sample(each, min(sample, len(each))) for each in kinds]
+    return [plan for each in kinds for plan in each]
 
 
 def _warm_up(name: str, directory: Path) -> None:
@@ -261,12 +228,3 @@ def _warm_up(name: str, directory: Path) -> None:
     survive(survivor, (), problems)
     if problems:
         raise RuntimeError(f"the warm-up, without a death, found problems: {problems}")
-
-
-def _remove_slabs(prefix: str) -> None:
-    """Remove the slabs that failed points have left."""
-    ours = f"{names.PREFIX}{prefix}", f"sem.{names.PREFIX}{prefix}"
-    for entry in os.listdir(names.SHM_DIRECTORY):
-        if entry.startswith(ours):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{names.SHM_DIRECTORY}/{entry}")

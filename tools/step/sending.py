@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from shmaccum._core import ProduceBatch, ProduceResponse
-from shmaccum.cluster import Node, TopicPartition
+from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, OutOfOrderSequenceError, RecordTooLargeError
-from shmaccum.record.format import Batch, iter_batches
+from shmaccum.record.format import iter_batches
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.sender import Sender
 from tools.step.settings import INVALID, LARGEST
@@ -31,17 +31,11 @@ class Log(LogTransport):
     """
 
     def __init__(self, config: ProducerConfig, *, refusing: bool) -> None:
-        super().__init__(
-            Path(config.log_dir),
-            config.num_partitions,
-            config.segment_bytes,
-            config.flush_messages,
-            config.flush_ms,
-            magic=2,
-        )
+        self._log_dir = Path(config.log_dir)
+        rolling = config.segment_bytes, config.flush_messages, config.flush_ms
+        super().__init__(self._log_dir, config.num_partitions, *rolling, magic=2)
         self.refusing = refusing
         self.held = False
-        self._log_dir = Path(config.log_dir)
         self._refused: list[ProduceResponse] = []
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
@@ -65,7 +59,7 @@ class Log(LogTransport):
             if batch.size > LARGEST:
                 return ProduceResponse(batch, error=RecordTooLargeError)
             records = [record for entry in iter_batches(b"".join(batch.payload)) for record in entry.records()]
-            invalid = tuple(number for number, record in enumerate(records) if record.value == INVALID)
+            invalid = [number for number, record in enumerate(records) if record.value == INVALID]
             if invalid:
                 return ProduceResponse(batch, error=InvalidRecordError, invalid_records=dict.fromkeys(invalid, ""))
         if not self._follows(batch):
@@ -74,7 +68,9 @@ class Log(LogTransport):
 
     def _follows(self, batch: ProduceBatch) -> bool:
         """Return whether a batch follows its producer's last one in the log, or is in it (``ProducerAppendInfo``)."""
-        stored = [each for each in batches_of(self._log_dir, batch.topic_partition) if _is_of(each, batch)]
+        segments = sorted((self._log_dir / str(batch.topic_partition)).glob("*.log"))
+        batches = (each for segment in segments for each in iter_batches(segment.read_bytes(), check_crc=False))
+        stored = [each for each in batches if each.producer_id == batch.producer_id]
         if not stored:
             return True  # a broker accepts any sequence from an unknown producer
         begins = [(each.producer_epoch, each.base_sequence, each.record_count) for each in stored[-_REMEMBERED:]]
@@ -83,16 +79,6 @@ class Log(LogTransport):
         last = stored[-1]
         expected = last.base_sequence + last.record_count if batch.producer_epoch == last.producer_epoch else 0
         return batch.base_sequence == expected
-
-
-def _is_of(stored: Batch, batch: ProduceBatch) -> bool:
-    return stored.producer_id == batch.producer_id
-
-
-def batches_of(log_dir: Path, partition: TopicPartition) -> Iterator[Batch]:
-    """Yield a partition's batches in the log."""
-    for segment in sorted((log_dir / str(partition)).glob("*.log")):
-        yield from iter_batches(segment.read_bytes(), check_crc=False)
 
 
 class HandSender:
@@ -107,11 +93,9 @@ class HandSender:
         self.loop = Sender(accumulator.sender, self.transport, self._doorbell, config)
 
     def run_once(self) -> None:
-        """Run one pass of the loop."""
         self.loop.run_once(later_ms())
 
     def resign(self) -> None:
-        """Stop being the sender."""
         self.transport.close()
         self._slab.resign_as_sender(self._doorbell)
 

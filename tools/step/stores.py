@@ -6,14 +6,14 @@ import ctypes
 import platform
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from shmaccum import _core
 from shmaccum._core import WORD, Geometry
 from shmaccum.shm import segment, slab, wakeup
 from tools.support.compiling import compile_shared
+from tools.support.regions import regions
 
 SOURCE: Final = Path(__file__).with_name("stores.c")
 _MAPPING: Final = re.compile(r"(\w+)-(\w+) r.-s .* (/dev/shm/\S+)")
@@ -102,27 +102,7 @@ def place_of(told: str, geometry: Geometry) -> str:
     if kind == SEMAPHORE:
         return "store to a semaphore"
     index = offset // WORD
-    for name, begin, words, size in _entries(geometry):
-        if begin <= index < begin + size:
-            names = {number: word for word, number in vars(words).items() if word.isupper()}
-            return f"store to {name}.{names[max(number for number in names if number <= index - begin)]}"
-    regions = ("settings", "incidents", "brokers", "histograms", "rings", "bitmap")
-    begins = {getattr(geometry, each): each for each in regions}
-    return f"store to {begins[max(begin for begin in begins if begin <= offset)]}"
-
-
-def _entries(geometry: Geometry) -> Iterator[tuple[str, int, type, int]]:
-    """Yield each entry: its name, index, words and length."""
-    yield "superblock", 0, _core.Super, _core.Super.length
-    tables = (
-        ("lock", geometry.lock, _core.LOCK_COUNT, _core.Lock),
-        ("process", geometry.process, geometry.max_processes, _core.Process),
-        ("topic", geometry.topic, geometry.max_topics, _core.Topic),
-        ("partition", geometry.partition, geometry.max_partitions, _core.Partition),
-        ("lane", geometry.lane, geometry.max_lanes, _core.Lane),
-        ("waiter", geometry.waiter, _core.WAITERS, _core.Waiter),
-        ("slot", geometry.header, geometry.slot_count, _core.Slot),
-    )
-    for name, place, count, words in tables:
-        for entry in range(count):
-            yield f"{name} {entry}", place(entry), words, place(1) - place(0)
+    name, table = next((name, of) for name, of in reversed(regions(geometry).items()) if of.start <= index)
+    entry, number = divmod(index - table.start, table.words)
+    words = {at: word for word, at in table.names.items() if at <= number}
+    return f"store to {name} {entry}.{words[max(words)]}" if words else f"store to {name}"

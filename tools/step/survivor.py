@@ -76,12 +76,10 @@ class Survivor:
 
     @property
     def is_attached(self) -> bool:
-        """Whether it is attached to the slab."""
         return self._accumulator is not None
 
     @property
     def slab(self) -> Slab:
-        """The slab."""
         return self.accumulator.slab
 
     # --- the scene ----------------------------------------------------------------------------------
@@ -109,7 +107,7 @@ class Survivor:
         self.accumulator.pool.while_waiting = _do_nothing
 
     def run_once(self) -> None:
-        """Run one pass of the sender's loop."""
+        """Run one pass of the sender."""
         assert self.sender is not None
         self.sender.run_once()
 
@@ -120,7 +118,6 @@ class Survivor:
         self._until(lambda: PARTITIONS[-1] in self.accumulator.map.queues)
 
     def deliver(self) -> None:
-        """Deliver all batches."""
         self._until(lambda: self.slab.undelivered() == (0, 0))
         self.accumulator.producer.pending.poll()
 
@@ -132,13 +129,11 @@ class Survivor:
             self.run_once()
 
     def append(self, partition: int, text: str, size: int = 0, max_block_ms: float = PATIENCE_MS) -> None:
-        """Append a record."""
         of = value(text, size)
         result = self.accumulator.append(PARTITIONS[partition], 0, None, of.encode(), max_block_ms=max_block_ms)
         self.own.append(Appended(self.stage, partition, of, result.future))
 
     def take(self, slots: int = 1) -> None:
-        """Allocate memory."""
         size = slots * self.slab.geometry.slot_size
         self.held.append(self.accumulator.pool.allocate(size, PATIENCE_MS))
 
@@ -169,7 +164,6 @@ class Survivor:
         os.waitpid(pid, 0)
 
     def leave(self) -> None:
-        """Leave the slab."""
         if self.sender is not None:
             self.resign()
         detach(self.slab)

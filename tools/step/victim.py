@@ -6,6 +6,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from shmaccum import Producer
@@ -65,27 +66,22 @@ class Victim:
         return HandSender(self.attach(), self.config, refusing=self.refusing)
 
     def append(self, accumulator: Accumulators, partition: int, text: str, size: int = 0) -> None:
-        """Append a record through the accumulator."""
-        self._appending(
-            [(partition, self.value(text, size))],
-            lambda: accumulator.append(PARTITIONS[partition], 0, None, self.value(text, size).encode()),
-        )
+        value = self.value(text, size)
+        append = partial(accumulator.append, PARTITIONS[partition], 0, None, value.encode())
+        self._appending([(partition, value)], append)
 
     def send(self, producer: Producer, partition: int, text: str, size: int = 0) -> None:
-        """Append a record with a producer's `send`."""
-        self._appending(
-            [(partition, self.value(text, size))],
-            lambda: producer.send(TOPIC, self.value(text, size), partition=partition, timestamp_ms=0),
-        )
+        value = self.value(text, size)
+        send = partial(producer.send, TOPIC, value, partition=partition, timestamp_ms=0)
+        self._appending([(partition, value)], send)
 
     def send_batch(self, producer: Producer, partition: int, texts: list[str], size: int = 0) -> None:
-        """Append rows with a producer's `send_batch`."""
         import pyarrow as pa
 
         values = [self.value(text, size) for text in texts]
         count = len(values)
         batch = pa.record_batch({"value": values, "partition": [partition] * count, "timestamp": [0] * count})
-        self._appending([(partition, each) for each in values], lambda: producer.send_batch(TOPIC, batch))
+        self._appending([(partition, each) for each in values], partial(producer.send_batch, TOPIC, batch))
 
     def _appending(self, records: Records, append: Callable[[], object]) -> None:
         self.account.will_append(records)
@@ -95,45 +91,37 @@ class Victim:
 
 def attached(config: ProducerConfig) -> Accumulators:
     """Attach to the slab for some settings."""
-    slab = attach_for(config)
-    return Accumulators(slab, config)
+    return Accumulators(attach_for(config), config)
 
 
-def be_victim(
-    operation: Operation,
-    victim: Victim,
-    step: int | Stores,
-    wait_to_begin: Callable[[], object],
-    wait_to_go: Callable[[], object],
-) -> NoReturn:
+def be_victim(operation: Operation, victim: Victim, step: int | Stores, wait: Callable[[], object]) -> NoReturn:
     """Run an operation in this process, to be killed at a step, or at its end.
 
     Args:
         operation: the operation.
         victim: what it gets.
         step: the number of an instruction; or what ends it at a store.
-        wait_to_begin: returns when the scene is set.
-        wait_to_go: returns when the operation itself may run.
+        wait: returns when the scene is set; when called again, when the operation itself may run.
     """
     die_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(BOUND_S)
 
     def die_there(place: str) -> None:
-        victim.account.dies(steps.count, place)
+        victim.account.say(pid=os.getpid(), steps=steps.count, place=place)
         die()
 
     steps = step if isinstance(step, Stores) else Steps(die_there, step)
 
     try:
-        wait_to_begin()
+        wait()
         act = operation.begin(victim)
-        victim.account.is_ready()
-        wait_to_go()
+        victim.account.say(is_ready=True)
+        wait()
         steps.run(act)
         die_there("the end")
     except BaseException:
-        victim.account.failed(traceback.format_exc())
+        victim.account.say(error=traceback.format_exc())
     os._exit(1)
 
 
