@@ -35,13 +35,13 @@ import sys
 import tempfile
 import time
 import tomllib
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -230,24 +230,27 @@ def last_plan(job: Job) -> list[str]:
     return []
 
 
+_FORKING: Final = multiprocessing.get_context("fork")
+
+
 class Worker:
     """A process that writes tasks, as Spark's Python worker: it keeps its producer."""
 
     def __init__(self, job: Job) -> None:
-        self.pipe, self.pid = _fork(_work, job)
+        self.pipe, self.process = _fork(_work, job)
         self.task: int | None = None
         """The task that it is at."""
         self.is_zombie = False
         """Whether its task was given to another one."""
 
-    def go_on(self) -> None:
+    def signal(self, number: int) -> None:
+        assert self.process.pid
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGCONT)
+            os.kill(self.process.pid, number)
 
     def end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        self.process.kill()
+        self.process.join()
         self.pipe.close()
 
 
@@ -280,7 +283,7 @@ class Run:
                 continue
             for worker in self._workers:
                 if worker.is_zombie and self._by_lot(0.5):
-                    worker.go_on()
+                    worker.signal(signal.SIGCONT)
             if plan.plan.decided is not None and plan.plan.decided >= batch:
                 self.counts["decided before the driver died"] += 1
                 return
@@ -293,14 +296,14 @@ class Run:
     def _driver(self, what: str, call: Callable[[], Any], lines: int) -> Any:
         """Run a process of the driver; return what it came to (True for None), or None if it died or failed."""
         die_at = self._lots.randrange(1, lines) if self._by_lot(self._options.kill_driver) else 0
-        ours, pid = _fork(_answer, call, die_at)
+        ours, process = _fork(_answer, call, die_at)
         try:
             kind, value = ours.recv()
         except EOFError:
             self.counts[f"drivers killed in a {what}"] += 1
             return None
         finally:
-            os.waitpid(pid, 0)
+            process.join()
             ours.close()
         if kind == "failed":
             self.errors[f"{what}: {value}"] += 1
@@ -315,8 +318,8 @@ class Run:
             if time.monotonic() > deadline:
                 for worker in self._workers:  # each prints where it is
                     state = "stopped" if worker.is_zombie else "running"
-                    print(f"worker {worker.pid}, task {worker.task}, {state}:", file=sys.stderr, flush=True)
-                    os.kill(worker.pid, signal.SIGUSR1)
+                    print(f"{worker.process}, task {worker.task}, {state}:", file=sys.stderr, flush=True)
+                    worker.signal(signal.SIGUSR1)
                     time.sleep(0.5)
                 missing = sorted(set(range(self._options.tasks)) - results.keys())
                 raise RuntimeError(f"micro-batch {batch}: tasks {missing} are not written: {dict(self.errors)}")
@@ -353,7 +356,7 @@ class Run:
         worker.task = task
         if not dies and self._by_lot(self._options.stop_worker):
             time.sleep(self._lots.random() * 0.05)
-            os.kill(worker.pid, signal.SIGSTOP)
+            worker.signal(signal.SIGSTOP)
             worker.is_zombie = True
             self.counts["workers stopped in a task"] += 1
 
@@ -369,29 +372,23 @@ class Run:
             self.errors[f"task: {value}"] += 1
             if value.startswith("LockTimeoutError"):  # it says what to do: continue who was stopped in an attach
                 for stopped in self._workers:
-                    stopped.go_on()
+                    stopped.signal(signal.SIGCONT)
         elif of_batch == batch and value.plan == plan.plan:  # Spark ignores what comes from an earlier attempt, too
             results.setdefault(task, value)
-        worker.go_on()  # it can have been stopped after it had sent this
+        worker.signal(signal.SIGCONT)  # it can have been stopped after it had sent this
         worker.task, worker.is_zombie = None, False
 
     def _by_lot(self, probability: float) -> bool:
         return self._lots.random() < probability
 
 
-def _fork(target: Callable[..., None], *args: Any) -> tuple[Connection, int]:
-    """Run a function in a forked process, with one end of a pipe; return the other end, and its pid."""
-    ours, theirs = multiprocessing.Pipe()
-    pid = os.fork()
-    if pid:
-        theirs.close()
-        return ours, pid
-    try:
-        target(theirs, *args)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(0)
+def _fork(target: Callable[..., None], *args: Any) -> tuple[Connection, ForkProcess]:
+    """Run a function in a forked process, with one end of a pipe; return the other end, and the process."""
+    ours, theirs = _FORKING.Pipe()
+    process = _FORKING.Process(target=target, args=(theirs, *args), daemon=True)
+    process.start()
+    theirs.close()
+    return ours, process
 
 
 def _work(pipe: Connection, job: Job) -> None:

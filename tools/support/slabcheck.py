@@ -58,7 +58,7 @@ def figures(view: SlabView) -> SlabFigures:
 def unrest(view: SlabView) -> list[str]:
     """Return a line for each violation in a slab that only the sender uses."""
     locks = locks_in_use(view.name, view.words, view.geometry)
-    return [*_slots(view), *locks, *_waiters_and_partitions(view), *_processes(view)]
+    return [*_slots(view), *locks, *waiters(view.words), *_partitions(view), *_processes(view)]
 
 
 def _slots(view: SlabView) -> Iterator[str]:
@@ -86,10 +86,13 @@ def locks_in_use(name: str, words: memoryview, geometry: Geometry) -> Iterator[s
     semaphore.close()
 
 
-def _waiters_and_partitions(view: SlabView) -> Iterator[str]:
-    waiting = view.words[Super.WAITER_TAIL] - view.words[Super.WAITER_HEAD]
+def waiters(words: memoryview) -> Iterator[str]:
+    waiting = words[Super.WAITER_TAIL] - words[Super.WAITER_HEAD]
     if waiting:
         yield f"{waiting} tickets wait for memory"
+
+
+def _partitions(view: SlabView) -> Iterator[str]:
     table = _table(view, view.geometry.partition(0), view.words[Super.PARTITION_COUNT], Partition.length)
     for word in ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT"):
         entries = np.flatnonzero(table[:, getattr(Partition, word)]).tolist()
