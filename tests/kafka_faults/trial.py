@@ -21,7 +21,7 @@ from shmaccum.shm.lifecycle import look, unlink
 from tools.kafka import KafkaCluster
 from tools.stress.accounting import NOT_HEARD, Account, failure_of, judge, topic_of
 from tools.support.reading import Stored
-from tools.support.slabcheck import SlabFigures, figures, sender_pid
+from tools.support.slabcheck import figures, sender_pid
 
 PARTITIONS = 3
 SETTINGS = {
@@ -193,15 +193,15 @@ class Trial:
 
     # --- the slab and its sender --------------------------------------------------------------------
 
-    def figures(self) -> SlabFigures:
-        """Return what the slab has counted."""
+    def retries(self) -> int:
+        """Return how many batches have been sent again."""
         with look(self._name) as view:
-            return figures(view)
+            return figures(view)["batches_retried"]
 
     def await_retries(self, more: int = 1) -> None:
         """Wait until the sender has retried ``more`` further batches."""
-        before = self.figures().batches_retried
-        self.await_that(lambda: self.figures().batches_retried >= before + more, f"{more} more batches sent again")
+        before = self.retries()
+        self.await_that(lambda: self.retries() >= before + more, f"{more} more batches sent again")
 
     def await_said(self, text: str) -> None:
         """Wait until the sender has logged something."""

@@ -31,23 +31,12 @@ Brokers die with the process that started them, whatever its end; only the comma
 
 from __future__ import annotations
 
-from tools.kafka.cluster import KafkaCluster, ensure_kafka
-from tools.kafka.dump import DumpedBatch, dump_batches, dump_text, segments
-from tools.kafka.errors import KafkaMissingError, KafkaToolError
-from tools.kafka.node import Node
-from tools.kafka.tls import Certificates, Identity, make_certificates
-
-__all__ = [
-    "Certificates",
-    "DumpedBatch",
-    "Identity",
-    "KafkaCluster",
-    "KafkaMissingError",
-    "KafkaToolError",
-    "Node",
-    "dump_batches",
-    "dump_text",
-    "ensure_kafka",
-    "make_certificates",
-    "segments",
-]
+from tools.kafka.cluster import KafkaCluster as KafkaCluster
+from tools.kafka.cluster import ensure_kafka as ensure_kafka
+from tools.kafka.dump import dump_batches as dump_batches
+from tools.kafka.dump import dump_text as dump_text
+from tools.kafka.dump import segments as segments
+from tools.kafka.errors import KafkaMissingError as KafkaMissingError
+from tools.kafka.errors import KafkaToolError as KafkaToolError
+from tools.kafka.tls import Certificates as Certificates
+from tools.kafka.tls import make_certificates as make_certificates

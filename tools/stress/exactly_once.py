@@ -28,7 +28,6 @@ import json
 import multiprocessing
 import os
 import random
-import secrets
 import shutil
 import signal
 import sys
@@ -47,6 +46,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tools.kafka import KafkaCluster, ensure_kafka
 from tools.stress.lots import Death
+from tools.stress.options import add_run
 from tools.support.arguments import add_numbers, command_line, set_numbers
 from tools.support.slabcheck import sender_pid
 
@@ -73,9 +73,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_numbers(parser, _NUMBERS)
     version = "the brokers' [%(default)s]"
     parser.add_argument("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help=version)
-    seed = "[a new one, which the report shows]"
-    parser.add_argument("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help=seed)
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the report to FILE")
+    add_run(parser)
     options = parser.parse_args(arguments)
     kind = f"--spark {options.spark}" if options.spark else "runs without --spark"
     set_numbers(parser, options, _NUMBERS, kind)

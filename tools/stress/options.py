@@ -38,6 +38,13 @@ examples:
 """
 
 
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add what each kind of run has."""
+    of = "of the plan and the load [a new one, which the report shows]"
+    parser.add_argument("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help=of)
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the report to FILE")
+
+
 def parse(arguments: Sequence[str]) -> Options:
     parser = command_line("stress", tools.stress.__doc__, _EPILOG)
     add_numbers(parser, _NUMBERS)
@@ -46,10 +53,8 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--transport", choices=("log", "kafka"), default="log", help=to)
     compressed = "of batches that are so large then that threads of the sender compress them [%(default)s]"
     add("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help=compressed)
-    of = "of the plan and the load [a new one, which the report shows]"
-    add("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help=of)
+    add_run(parser)
     add("--soak", action="store_true", help="see below")
-    add("--json", metavar="FILE", type=Path, help="write the report to FILE")
     add("--spark", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     set_numbers(parser, options, _NUMBERS, "--soak" if options.soak else "runs without --soak")

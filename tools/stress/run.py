@@ -27,7 +27,7 @@ from tools.stress.producers import Fleet, Load
 from tools.stress.soak import EVERY_S, Soak
 from tools.support.processes import Children, is_descendant
 from tools.support.reading import Stored, read_log
-from tools.support.slabcheck import SlabFigures, figures, sender_pid, shared_files, unrest
+from tools.support.slabcheck import figures, sender_pid, shared_files, unrest
 
 SENDER: Final = -1
 """The victim that is the sender; producers are numbered from 0."""
@@ -116,7 +116,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
     counts: dict[str, int] = field(default_factory=dict)
-    slab: SlabFigures | None = None
+    slab: dict[str, int] = field(default_factory=dict)
     longest_stall_s: float = 0.0
     seconds: float = 0.0
     soak: Soak | None = None
@@ -276,7 +276,7 @@ class Run:
         """Return how many records the slab has counted as acknowledged, 0 without a slab."""
         try:
             with look(self.name) as view:
-                return figures(view).records_sent
+                return figures(view)["records_sent"]
         except SlabError:
             return 0
 
@@ -294,13 +294,13 @@ class Run:
 # --- the end --------------------------------------------------------------------------------------------
 
 
-def come_to_rest(name: str, settings: Mapping[str, object], children: Children) -> tuple[SlabFigures | None, list[str]]:
+def come_to_rest(name: str, settings: Mapping[str, object], children: Children) -> tuple[dict[str, int], list[str]]:
     """Wait until a slab without producers is empty and at rest, and then until its sender has left.
 
     If the last sender was killed and no producer needed another, one more producer attaches, which starts a sender.
 
     Returns:
-        The slab's counts, None if it no longer existed; and a line for each violation.
+        The slab's counts, none if it no longer existed; and a line for each violation.
     """
 
     def come_and_go() -> int:
@@ -323,8 +323,8 @@ def come_to_rest(name: str, settings: Mapping[str, object], children: Children) 
     return counted, problems + [f"left in /dev/shm: {file.name}" for file in left]
 
 
-def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[str]]:
-    counted = None
+def _at_rest(name: str, children: Children) -> tuple[dict[str, int], list[str]]:
+    counted: dict[str, int] = {}
     deadline = time.monotonic() + _REST_PATIENCE_S
     last = time.monotonic() + DELIVERY_PATIENCE_S
     left: list[str] = []
@@ -353,7 +353,7 @@ def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
         "options": {name: value for name, value in vars(options).items() if name != "json"},
         "counts": outcome.counts,
         "records": asdict(outcome.verdict),
-        "slab": asdict(outcome.slab) if outcome.slab else None,
+        "slab": outcome.slab,
         "seconds": outcome.seconds,
         "longest_stall_s": outcome.longest_stall_s,
         "soak": outcome.soak.rows() if outcome.soak else None,
@@ -361,7 +361,7 @@ def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
 
 
 def as_text(options: Options, outcome: Outcome) -> str:
-    of, slab = outcome.verdict, outcome.slab
+    of = outcome.verdict
     rate = of.appended / outcome.seconds if outcome.seconds else 0.0
     rows: dict[str, object] = {
         "appended": f"{of.appended:,} records, {rate:,.0f} a second for {outcome.seconds:.0f} s",
@@ -370,16 +370,8 @@ def as_text(options: Options, outcome: Outcome) -> str:
         "longest stall": f"{outcome.longest_stall_s:.2f} s without a record of anybody",
         "found": f"{of.records:,} records with {of.bytes:,} bytes of values",
         **outcome.counts,
+        **{name.replace("_", " "): count for name, count in outcome.slab.items()},
     }
-    if slab:
-        rows |= {
-            "senders": slab.senders,
-            "batches": f"{slab.batches_sent:,} sent, {slab.batches_retried:,} sent again",
-            "waits for memory": slab.memory_waits,
-            "locks taken over": slab.takeovers,
-            "indexes rebuilt": slab.rebuilds,
-            "slots reclaimed": slab.reclaimed_slots,
-        }
     if outcome.soak:
         rows |= outcome.soak.rows()
     end = [f"  WRONG: {problem}" for problem in outcome.problems]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,39 +19,21 @@ from shmaccum.shm.layout import SlotState, state_of
 from shmaccum.shm.lifecycle import look
 
 
-@dataclass(frozen=True, slots=True)
-class SlabFigures:
-    """A slab's counts since its creation."""
-
-    records_sent: int
-    batches_sent: int
-    batches_retried: int
-    memory_waits: int
-    """Of producers, for memory."""
-    senders: int
-    """That have served it."""
-    takeovers: int
-    """Of locks from dead holders."""
-    rebuilds: int
-    """Of indexes."""
-    reclaimed_slots: int
-    """From dead processes."""
-
-
-def figures(view: SlabView) -> SlabFigures:
+def figures(view: SlabView) -> dict[str, int]:
+    """Return a slab's counts since its creation."""
     words, geometry = view.words, view.geometry
     # Of all entries: a counter continues when another process takes the entry.
     processes = _table(view, geometry.process(0), geometry.max_processes, Process.length)
-    return SlabFigures(
-        records_sent=words[Super.RECORDS_SENT],
-        batches_sent=words[Super.BATCHES_SENT],
-        batches_retried=words[Super.BATCHES_RETRIED],
-        memory_waits=int(processes[:, Process.WAITS].sum()),
-        senders=words[Super.SENDER_STARTS],
-        takeovers=view.lock_takeovers(),
-        rebuilds=words[Super.REBUILDS],
-        reclaimed_slots=words[Super.RECLAIMED_SLOTS],
-    )
+    return {
+        "senders": words[Super.SENDER_STARTS],
+        "records_sent": words[Super.RECORDS_SENT],
+        "batches_sent": words[Super.BATCHES_SENT],
+        "batches_retried": words[Super.BATCHES_RETRIED],
+        "memory_waits": int(processes[:, Process.WAITS].sum()),
+        "lock_takeovers": view.lock_takeovers(),
+        "index_rebuilds": words[Super.REBUILDS],
+        "reclaimed_slots": words[Super.RECLAIMED_SLOTS],
+    }
 
 
 def unrest(view: SlabView) -> list[str]:

@@ -47,30 +47,14 @@ def test_the_command_dies_with_them(killed: str) -> None:
         owner.kill()
 
 
-def keep(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command under a keeper of ours."""
-    return run_python("-I", "-S", keeper.__file__, os.getpid(), *command)
-
-
-def test_the_commands_status_and_output_are_passed_on() -> None:
-    done = keep("sh", "-c", "echo out; echo $$ >&2; exit 7")
-    assert done.returncode == 7
-    said = done.stderr.split()
-    assert said == ["out", done.stdout.strip()], "standard output is for the pid"
-
-
-def test_a_signal_that_killed_the_command_is_its_status() -> None:
-    assert keep("sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
-
-
-def test_a_command_that_is_not_there() -> None:
-    done = keep("/no/such/program")
-    assert (done.returncode, done.stderr) == (1, "/no/such/program: No such file or directory\n")
+def test_a_command_that_ends_lets_go_and_prints_beside_its_pid() -> None:
+    done = run_python("-I", "-S", keeper.__file__, os.getpid(), "sh", "-c", "echo out; echo $$ >&2")
+    assert done.stderr.split() == ["out", done.stdout.strip()], "standard output is for the pid"
 
 
 def test_only_its_own_parent_can_be_the_owner() -> None:
     done = run_python(keeper.__file__, "1", "sh", "-c", "echo never")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_a_broker_dies_with_the_program_that_started_it(apache_kafka: None, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ from tools.stress.run import come_to_rest
 name, messages, settings = sys.argv[1:]
 children = Children(Path(messages))
 figures, problems = come_to_rest(name, json.loads(settings), children)
-print(json.dumps([figures is not None, problems + children.problems]))
+print(json.dumps([bool(figures), problems + children.problems]))
 """
 
 
