@@ -36,3 +36,15 @@ class Operation:
     refusing: bool = False
     pairs: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def appended(*records: tuple[int, str, int], resigns: bool = False) -> Callable[[Survivor], object]:
+    """Return what appends records, as (partition, text, size), and then leaves the sender's role if it ``resigns``."""
+
+    def prepare(survivor: Survivor) -> None:
+        for record in records:
+            survivor.append(*record)
+        if resigns:
+            survivor.resign()
+
+    return prepare

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
-from tools.step.operation import Operation
+from tools.step.operation import Operation, appended
 from tools.step.operations.memory import give_back_once_wanted, take_everything
 from tools.step.settings import HALF, LARGE, PARTITIONS, SLOT, TOPIC
 from tools.step.survivor import PATIENCE_MS, Survivor
@@ -26,17 +27,13 @@ def _send(text: str, size: int = 0) -> Callable[[Victim], Callable[[], object]]:
     return begin
 
 
-def _send_batch(victim: Victim) -> Callable[[], object]:
-    producer = victim.producer()
-    producer.partitions_for(TOPIC)
-    rows = [f"row {number}" for number in range(8)]
-    return lambda: victim.send_batch(producer, 0, rows, HALF // 2)
+def _send_batch(rows: int, size: int) -> Callable[[Victim], Callable[[], object]]:
+    def begin(victim: Victim) -> Callable[[], object]:
+        producer = victim.producer()
+        producer.partitions_for(TOPIC)
+        return lambda: victim.send_batch(producer, 0, [f"row {number}" for number in range(rows)], size)
 
-
-def _send_large_batch(victim: Victim) -> Callable[[], object]:
-    producer = victim.producer()
-    producer.partitions_for(TOPIC)
-    return lambda: victim.send_batch(producer, 0, ["large row"], LARGE)
+    return begin
 
 
 def _flush(victim: Victim) -> Callable[[], object]:
@@ -98,53 +95,39 @@ def _end_transaction(victim: Victim) -> Callable[[], object]:
 
 
 def _request_topic(victim: Victim) -> Callable[[], object]:
-    accumulator = victim.attach()
-    return lambda: accumulator.map.request("another")
+    return partial(victim.attach().map.request, "another")
 
 
-def _open_batch(survivor: Survivor) -> None:
-    survivor.append(0, "open")
+_OPEN_BATCH: Final = appended((0, "open", 0))
+_NEARLY_FULL_BATCH: Final = appended((0, "nearly full", HALF))
+_TWO_BATCHES: Final = appended((0, "before it", HALF), (0, "nearly full", HALF))
+"""Two batches in one partition; the open one has no room for another record of half a slot."""
+_ROWS: Final = _send_batch(8, HALF // 2)
 
 
 def _scattered(survivor: Survivor) -> None:
     """An open batch, and every other one of the remaining slots is free."""
-    _open_batch(survivor)
+    _OPEN_BATCH(survivor)
     survivor.scatter()
 
 
-def _nearly_full_batch(survivor: Survivor) -> None:
-    survivor.append(0, "nearly full", HALF)
-
-
-def _two_batches(survivor: Survivor) -> None:
-    """Two batches in one partition; the open one has no room for another record of half a slot."""
-    survivor.append(0, "before it", HALF)
-    survivor.append(0, "nearly full", HALF)
-
-
-def _two_batches_and_no_memory(survivor: Survivor) -> None:
-    _two_batches(survivor)
+def _no_memory(survivor: Survivor) -> None:
+    _TWO_BATCHES(survivor)
     take_everything(survivor)
 
 
 OPERATIONS: Final = (
-    Operation("append-open", _send("small"), _open_batch, pairs=True),
+    Operation("append-open", _send("small"), _OPEN_BATCH, pairs=True),
     Operation("append-new", _send("small"), pairs=True),
-    Operation("append-adjacent", _send("large", LARGE), _open_batch),
+    Operation("append-adjacent", _send("large", LARGE), _OPEN_BATCH),
     Operation("append-chain", _send("large", LARGE), _scattered),
-    Operation("append-growing", _send("half", HALF), _two_batches, settings=_GROWING, pairs=True),
-    Operation(
-        "append-extending",
-        _send("half", HALF),
-        _two_batches_and_no_memory,
-        give_back_once_wanted,
-        settings=_GROWING,
-    ),
-    Operation("seal", _send("half", HALF), _nearly_full_batch, pairs=True),
+    Operation("append-growing", _send("half", HALF), _TWO_BATCHES, settings=_GROWING, pairs=True),
+    Operation("append-extending", _send("half", HALF), _no_memory, give_back_once_wanted, settings=_GROWING),
+    Operation("seal", _send("half", HALF), _NEARLY_FULL_BATCH, pairs=True),
     Operation("append-chain-compressed", _send("large", LARGE), _scattered, settings=_COMPRESSED),
-    Operation("append-columns", _send_batch, _open_batch),
-    Operation("append-columns-chain", _send_large_batch, _scattered),
-    Operation("append-columns-compressed", _send_batch, _open_batch, settings=_COMPRESSED),
+    Operation("append-columns", _ROWS, _OPEN_BATCH),
+    Operation("append-columns-chain", _send_batch(1, LARGE), _scattered),
+    Operation("append-columns-compressed", _ROWS, _OPEN_BATCH, settings=_COMPRESSED),
     Operation("flush", _flush, meanwhile=Survivor.run_once),
     Operation("close", _close, meanwhile=Survivor.run_once),
     Operation("poll", _poll, meanwhile=Survivor.run_once),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from shmaccum._core import ProduceResponse
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.sender.response_handler import ResponseHandler
-from tools.step.operation import Operation
+from tools.step.operation import Operation, appended
 from tools.step.sending import HandSender, later_ms
 from tools.step.settings import HALF, INVALID, LARGE, PARTITIONS, SLOT, TOO_LARGE, TOPIC
 from tools.step.survivor import Survivor
@@ -21,12 +22,17 @@ _LONG_AGO_MS: Final = 1_000_000
 """More than delivery.timeout.ms."""
 
 
-def _batches(survivor: Survivor) -> None:
-    """Two batches in one partition, one in the other, and no sender."""
-    survivor.append(0, "a", HALF)
-    survivor.append(1, "b")
-    survivor.append(0, "c", HALF)
-    survivor.resign()
+_BATCHES: Final = appended((0, "a", HALF), (1, "b", 0), (0, "c", HALF), resigns=True)
+"""Two batches in one partition, one in the other, and no sender."""
+_OPEN_BATCH: Final = appended((0, "a", 0), resigns=True)
+_SEVERAL_BATCHES: Final = appended(*((0, text, HALF) for text in ("a", "b", "c", "d")), resigns=True)
+"""Three closed batches and an open one, in one partition."""
+_BAD_RECORDS: Final = appended(
+    *((0, text, size) for text, size in (("a", 80), ("b", 80), ("too large", TOO_LARGE), (INVALID.decode(), 0))),
+    *((0, "c", HALF), (0, "d", 0)),
+    resigns=True,
+)
+"""Two batches with invalid records among the others."""
 
 
 def _chains(survivor: Survivor) -> None:
@@ -37,28 +43,9 @@ def _chains(survivor: Survivor) -> None:
     survivor.resign()
 
 
-def _open_batch(survivor: Survivor) -> None:
-    survivor.append(0, "a")
-    survivor.resign()
-
-
-def _several_batches(survivor: Survivor) -> None:
-    """Three closed batches and an open one, in one partition."""
-    for text in ("a", "b", "c", "d"):
-        survivor.append(0, text, HALF)
-    survivor.resign()
-
-
-def _bad_records(survivor: Survivor) -> None:
-    """Two batches with invalid records among the others."""
-    for text, size in (("a", 80), ("b", 80), ("too large", TOO_LARGE), (INVALID.decode(), 0), ("c", HALF), ("d", 0)):
-        survivor.append(0, text, size)
-    survivor.resign()
-
-
 def _left_behind(survivor: Survivor) -> None:
     """Batches in flight, completing and queued, of a dead sender."""
-    _batches(survivor)
+    _BATCHES(survivor)
     survivor.append(1, "d", HALF)
     survivor.append(1, "e", HALF)
     survivor.have_died(lambda accumulator: _die_over_completing(accumulator, survivor))
@@ -107,13 +94,11 @@ def _recover(victim: Victim) -> Callable[[], object]:
 
 def _ready(victim: Victim) -> Callable[[], object]:
     sender = _serving(victim)
-    cluster = sender.transport.cluster()
-    return lambda: sender.accumulator.sender.ready(cluster, later_ms())
+    return partial(sender.accumulator.sender.ready, sender.transport.cluster(), later_ms())
 
 
 def _drain_all(victim: Victim) -> Callable[[], object]:
-    sender = _serving(victim)
-    return lambda: _drain(sender)
+    return partial(_drain, _serving(victim))
 
 
 def _close_ahead(victim: Victim) -> Callable[[], object]:
@@ -156,8 +141,7 @@ def _expire(*, in_flight: bool) -> Callable[[Victim], Callable[[], object]]:
 
 
 def _deliver(victim: Victim) -> Callable[[], object]:
-    sender = _serving(victim)
-    return lambda: _run(sender)
+    return partial(_run, _serving(victim))
 
 
 def _deliver_first(victim: Victim) -> Callable[[], object]:
@@ -168,7 +152,7 @@ def _deliver_first(victim: Victim) -> Callable[[], object]:
     for number in range(2):
         for partition in range(len(PARTITIONS)):
             victim.append(sender.accumulator, partition, f"{number}", HALF)
-    return lambda: _run(sender)
+    return partial(_run, sender)
 
 
 def _run(sender: HandSender) -> None:
@@ -192,26 +176,25 @@ def _grow_topic(victim: Victim) -> Callable[[], object]:
 
 def _shrink_topic(victim: Victim) -> Callable[[], object]:
     """The next sender finds all partitions again."""
-    accumulator = victim.attach()
-    return lambda: accumulator.map.update(TOPIC, 1, None, topic_id=1)
+    return partial(victim.attach().map.update, TOPIC, 1, None, topic_id=1)
 
 
 OPERATIONS: Final = (
-    Operation("sender-begin-end", _become, _batches),
+    Operation("sender-begin-end", _become, _BATCHES),
     Operation("sender-recover", _recover, _left_behind),
-    Operation("ready", _ready, _batches),
-    Operation("drain", _drain_all, _batches),
-    Operation("close-ahead", _close_ahead, _open_batch),
-    Operation("reenqueue", _reenqueue, _several_batches),
-    Operation("deliver", _deliver, _batches),
+    Operation("ready", _ready, _BATCHES),
+    Operation("drain", _drain_all, _BATCHES),
+    Operation("close-ahead", _close_ahead, _OPEN_BATCH),
+    Operation("reenqueue", _reenqueue, _SEVERAL_BATCHES),
+    Operation("deliver", _deliver, _BATCHES),
     Operation("deliver-chain", _deliver, _chains),
-    Operation("deliver-rolling", _deliver, _batches, settings={"segment.bytes": SLOT}),
+    Operation("deliver-rolling", _deliver, _BATCHES, settings={"segment.bytes": SLOT}),
     Operation("deliver-first", _deliver_first, alone=True),
-    Operation("deliver-compressing", _deliver, _batches, settings={"compression.type": "gzip"}),
-    Operation("deliver-parts", _deliver, _bad_records, refusing=True),
-    Operation("complete", _complete, _batches),
-    Operation("expire", _expire(in_flight=False), _batches),
-    Operation("expire-in-flight", _expire(in_flight=True), _batches),
+    Operation("deliver-compressing", _deliver, _BATCHES, settings={"compression.type": "gzip"}),
+    Operation("deliver-parts", _deliver, _BAD_RECORDS, refusing=True),
+    Operation("complete", _complete, _BATCHES),
+    Operation("expire", _expire(in_flight=False), _BATCHES),
+    Operation("expire-in-flight", _expire(in_flight=True), _BATCHES),
     Operation("update-topic", _update_topic, Survivor.resign),
     Operation("grow-topic", _grow_topic, Survivor.resign),
     Operation("shrink-topic", _shrink_topic, Survivor.resign),
