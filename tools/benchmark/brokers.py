@@ -84,7 +84,7 @@ class _Apache:
             from tools.support.proxy import Proxy
 
             (proxied,) = self._cluster.nodes.values()
-            proxied.advertised_port = Proxy(proxied.port, frames=False, delay_s=delay_ms / 1000).port
+            proxied.advertised_port = Proxy(proxied.port, delay_s=delay_ms / 1000).port
         self._cluster.start()
 
     def address(self) -> str:

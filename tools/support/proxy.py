@@ -9,9 +9,9 @@ response the correlation id. So a test can say "the answer to the next Produce r
         ...                                    # let a client produce
         lost.wait()                            # the broker has stored the records; no client knows
 
-There is nothing to read in TLS: with ``frames=False`` it forwards bytes, and can pause, refuse and cut.
+With a delay it reads no frames, which it could not in TLS: what the broker sends comes later, as from far away.
 
-`Server` is the part of it that fake brokers have, too: it accepts, pauses, cuts and refuses.
+`Server` is the part of it that fake brokers have, too: it accepts, pauses and cuts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, Self
 
-from tools.kafka.ports import free_port
-
 PATIENCE_S: Final = 60.0
 _CHUNK: Final = 1 << 20
 
@@ -41,14 +39,15 @@ class Server:
     """
 
     def __init__(self, port: int = 0) -> None:
-        self.port = port
         self.running = threading.Event()
         self.fragments: list[bytes] = []
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        self._listener: socket.socket | None = None
         self.resume()
-        self.accept()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._listener.getsockname()[1]
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def serve(self, connection: socket.socket) -> None:
         """Serve a connection until it ends; OSError and EOFError end it, too."""
@@ -67,25 +66,12 @@ class Server:
         for each in list(self._sockets):
             shut(each)
 
-    def refuse(self) -> None:
-        """Refuse new connections, as a machine does where nothing listens, and cut those that there are."""
-        if self._listener is not None:
-            shut(self._listener)  # ends the wait in `accept`
-            self._acceptor.join()
-            self._listener.close()
-            self._listener = None
-        self.cut()
-
-    def accept(self) -> None:
-        if self._listener is None:
-            self._listener = socket.create_server(("127.0.0.1", self.port))
-            self.port = self._listener.getsockname()[1]
-            self._acceptor = threading.Thread(target=self._accept, args=(self._listener,), daemon=True)
-            self._acceptor.start()
-
     def stop(self) -> None:
         """End it, with all its connections; its port refuses new ones."""
-        self.refuse()
+        shut(self._listener)  # ends the wait in `accept`
+        self._acceptor.join()
+        self._listener.close()
+        self.cut()
         self.resume()
         for thread in self._threads:
             thread.join()
@@ -111,10 +97,10 @@ class Server:
                     size += int.from_bytes(frame)
             yield bytes(frame)
 
-    def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):  # refused from now on
+    def _accept(self) -> None:
+        with suppress(OSError):  # it is stopped
             while True:
-                connection, _ = listener.accept()
+                connection, _ = self._listener.accept()
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets.append(connection)
                 thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
@@ -173,15 +159,14 @@ class Proxy(Server):
 
     Args:
         to_port: where it leads to.
-        frames: whether it reads Kafka's frames.
-        delay_s: by which all comes back later, as from a server far away; without frames.
+        delay_s: by which all bytes come back later; it reads no frames then.
     """
 
-    def __init__(self, to_port: int, *, frames: bool = True, delay_s: float = 0.0) -> None:
-        self._to_port, self._frames, self._delay_s = to_port, frames, delay_s
+    def __init__(self, to_port: int, *, delay_s: float = 0.0) -> None:
+        self._to_port, self._delay_s = to_port, delay_s
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
-        super().__init__(free_port())  # stays reserved while connections are refused
+        super().__init__()
 
     @contextmanager
     def listen(self, api_key: int) -> Iterator[Fault]:
@@ -207,9 +192,9 @@ class Proxy(Server):
             awaited: dict[bytes, Fault] = {}
             requests = partial(self._forward_requests, client, broker, awaited)
             responses = partial(self._forward_responses, broker, client, awaited)
-            if not self._frames:
-                requests = partial(self._forward_bytes, client, broker)
-                responses = partial(self._forward_later if self._delay_s else self._forward_bytes, broker, client)
+            if self._delay_s:
+                requests = partial(_forward_bytes, client, broker)
+                responses = partial(self._forward_later, broker, client)
 
             def until_end(forward: Callable[[], None]) -> None:
                 with suppress(OSError):
@@ -261,11 +246,6 @@ class Proxy(Server):
             elif fault.cuts:
                 return
 
-    def _forward_bytes(self, source: socket.socket, target: socket.socket) -> None:
-        while data := source.recv(_CHUNK):
-            self.running.wait()
-            target.sendall(data)
-
     def _forward_later(self, source: socket.socket, target: socket.socket) -> None:
         """Forward bytes after the delay; another thread reads ahead, so that the delay costs no throughput."""
         later: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
@@ -283,3 +263,8 @@ class Proxy(Server):
         while (due_and_data := later.get())[1]:
             time.sleep(max(0.0, due_and_data[0] - time.monotonic()))
             target.sendall(due_and_data[1])
+
+
+def _forward_bytes(source: socket.socket, target: socket.socket) -> None:
+    while data := source.recv(_CHUNK):
+        target.sendall(data)
