@@ -1,6 +1,6 @@
 """A real Apache Kafka on this machine, for tests.
 
-By hand: ``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status``.
+By hand: ``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop``.
 
 From a test (the fixtures of ``tests/support/brokers.py`` give most of them a running cluster)::
 

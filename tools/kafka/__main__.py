@@ -1,4 +1,4 @@
-"""``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status``.
+"""``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop``.
 
 Starts a real Apache Kafka on free ports of this machine, to try things out; it runs until it is stopped, and
 its data is removed then. Needs Python, Java and Maven, and nothing of this project's environment. There is one cluster
@@ -24,7 +24,8 @@ from tools.kafka.tls import Certificates, make_certificates
 DIRECTORY = HOME / "run"
 
 
-def main() -> int:
+def main() -> int | str:
+    """Run a command; return its exit status, or why it failed."""
     parser = argparse.ArgumentParser(prog="python3 -m tools.kafka", description="A local Apache Kafka, to try things.")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("start", help="start a cluster, and fetch Apache Kafka first if need be")
@@ -32,26 +33,21 @@ def main() -> int:
     start.add_argument("--sasl", action="store_true", help="clients must authenticate")
     start.add_argument("--tls", action="store_true", help="clients must speak TLS")
     commands.add_parser("stop", help="stop it, and remove its data")
-    commands.add_parser("status", help="show what runs, and how to use it; the exit status is 1 if not all of it runs")
     arguments = parser.parse_args()
     try:
-        match arguments.command:
-            case "start":
-                _start(arguments.nodes, arguments.sasl, arguments.tls)
-            case "stop":
-                _stop()
-            case _:
-                return _status()
+        if arguments.command == "start":
+            _start(arguments.nodes, arguments.sasl, arguments.tls)
+        else:
+            _stop()
     except KafkaToolError as error:
-        print(error, file=sys.stderr)
-        return 1
+        return str(error)
     return 0
 
 
 def _start(nodes: int, sasl: bool, tls: bool) -> None:
     """Start a cluster that outlives this process, and creates a topic on the first write to it."""
     before = _started()
-    if before and any(broker.is_alive() for broker in _brokers(before).values()):
+    if any(broker.is_alive() for broker in _brokers(before)):
         raise KafkaToolError(f"a cluster is running, at {before['bootstrap_servers']}: stop it first")
     ensure_kafka()
     shutil.rmtree(DIRECTORY, ignore_errors=True)
@@ -61,35 +57,24 @@ def _start(nodes: int, sasl: bool, tls: bool) -> None:
     cluster.start()
     started = {
         "bootstrap_servers": cluster.bootstrap_servers,
-        "usage": _usage(cluster, sasl, certificates),
-        "nodes": {str(id): node.running for id, node in cluster.nodes.items()},
+        "brokers": [node.running for node in cluster.nodes.values()],
     }
     made = DIRECTORY / "cluster.json.new"
     made.write_text(json.dumps(started, indent=2))
     made.rename(DIRECTORY / "cluster.json")
     print(f"Apache Kafka {VERSION} is running; its clients' settings:")
-    _print_usage(started)
+    for line in _usage(cluster, sasl, certificates):
+        print(f"    {line}")
+    print("python3 -m tools.kafka stop stops it, and removes its data")
 
 
 def _stop() -> None:
     started = _started()
-    for broker in _brokers(started).values():
+    for broker in _brokers(started):
         broker.kill()
     if started:
         shutil.rmtree(DIRECTORY)
     print("stopped" if started else "nothing is running")
-
-
-def _status() -> int:
-    started = _started()
-    if not started:
-        print("nothing is running")
-        return 1
-    brokers = _brokers(started)
-    for id, broker in brokers.items():
-        print(f"node {id}: {f'running, process {broker.pid}' if broker.is_alive() else 'not running'}")
-    _print_usage(started)
-    return 0 if all(broker.is_alive() for broker in brokers.values()) else 1
 
 
 def _started() -> dict[str, Any]:
@@ -98,15 +83,9 @@ def _started() -> dict[str, Any]:
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def _brokers(started: dict[str, Any]) -> dict[str, Running]:
-    """Return the brokers' processes, dead or alive, by node id."""
-    return {id: Running(*process) for id, process in started.get("nodes", {}).items()}
-
-
-def _print_usage(started: dict[str, Any]) -> None:
-    for line in started["usage"]:
-        print(f"    {line}")
-    print("python3 -m tools.kafka stop stops it, and removes its data")
+def _brokers(started: dict[str, Any]) -> list[Running]:
+    """Return the brokers' processes, dead or alive."""
+    return [Running(*process) for process in started.get("brokers", ())]
 
 
 def _usage(cluster: KafkaCluster, sasl: bool, certificates: Certificates | None) -> list[str]:

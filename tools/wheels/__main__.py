@@ -47,15 +47,14 @@ def main() -> int:
     about = "The sdist and the wheels of a release."
     parser = argparse.ArgumentParser(prog="python -m tools.wheels", description=about)
     parser.add_argument("--only", nargs="+", metavar="PART", help="wheels with this in their tag, as in cp312 or musl")
-    parser.add_argument("--directory", default=str(building.ROOT / "dist"), help="where they are put (default: dist)")
     parser.add_argument("--no-trial", dest="trial", action="store_false", help="build and check them only")
     arguments = parser.parse_args()
     chosen = [target for target in TARGETS if any(part in str(target) for part in arguments.only or [""])]
     if not chosen:
         tags = ", ".join(map(str, TARGETS))
         parser.error(f"no wheel has {' or '.join(arguments.only)} in its tag; choose from {tags}")
-    directory = Path(arguments.directory).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = building.ROOT / "dist"
+    directory.mkdir(exist_ok=True)
     try:
         for old in directory.glob("shmaccum-*"):
             old.unlink()

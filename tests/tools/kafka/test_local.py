@@ -1,7 +1,8 @@
-"""The command line: start, status, stop, and what it says where something is missing."""
+"""The command line: start, stop, and what it says where something is missing."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -31,6 +32,11 @@ def settings(said: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
+def broker(directory: Path) -> Running:
+    ((pid, start_time),) = json.loads((directory / "cluster.json").read_text())["brokers"]
+    return Running(pid, start_time)
+
+
 def test_from_start_to_stop(apache_kafka: None, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     started = run(directory, "start", "--sasl")
@@ -49,31 +55,22 @@ def test_from_start_to_stop(apache_kafka: None, tmp_path: Path) -> None:
         produce(client, "whatever", [b"value"])  # a topic is made when it is written to
         assert consume_values(client, "whatever") == {0: [b"value"]}
 
-        status = run(directory, "status")
-        assert status.returncode == 0
-        assert "node 1: running, process " in status.stdout
-        assert settings(status.stdout) == said
         again = run(directory, "start")
         assert again.returncode == 1
         assert again.stderr == f"a cluster is running, at {said['bootstrap.servers']}: stop it first\n"
 
-        broker = Running.process(int(status.stdout.split("process ")[1].split()[0]))
-        broker.kill()
-        status = run(directory, "status")
-        assert (status.returncode, "node 1: not running" in status.stdout) == (1, True)
+        broker(directory).kill()
         assert run(directory, "start", "--tls").returncode == 0, "one that is dead is no obstacle"
-        broker = Running.process(int(run(directory, "status").stdout.split("process ")[1].split()[0]))
-        assert broker.is_alive()
+        alive = broker(directory)
+        assert alive.is_alive()
     finally:
         stopped = run(directory, "stop")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
-    assert not broker.is_alive()
+    assert not alive.is_alive()
     assert not directory.exists()
 
 
 def test_nothing_is_running(tmp_path: Path) -> None:
-    status = run(tmp_path / "run", "status")
-    assert (status.returncode, status.stdout) == (1, "nothing is running\n")
     stopped = run(tmp_path / "run", "stop")
     assert (stopped.returncode, stopped.stdout) == (0, "nothing is running\n")
 
