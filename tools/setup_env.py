@@ -115,20 +115,11 @@ def fetch_kafka() -> None:
         print(f"the tests against Apache Kafka will be skipped: {error}", flush=True)
 
 
-def archive_spark(venv: Path) -> None:
-    """Have Spark leave an archive of its classes and bytecode, for all its tests; without them they take longer."""
-    print("starting Spark once; this takes half a minute", flush=True)
-    command = (venv / "bin" / "python", "-m", "tools.spark_jvm")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run_in(venv: Path, module: str, without: str) -> None:
+    """Run a module in the environment; if it fails, say what is then to be expected, and why."""
+    done = subprocess.run((venv / "bin" / "python", "-m", module), capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"Spark will start slowly: {done.stderr[-1000:]}", flush=True)
-
-
-def fetch_spark_sink(venv: Path) -> None:
-    """Fetch Spark's own Kafka sink, for the tests that run it beside ours; say so where that cannot be."""
-    done = subprocess.run((venv / "bin" / "python", "-m", "tools.benchmark.spark.jars"), check=False)
-    if done.returncode:
-        print("the tests beside Spark's own Kafka sink will be skipped", flush=True)
+        print(f"{without}: {(done.stdout + done.stderr)[-1000:]}", flush=True)
 
 
 def fetch_prometheus() -> None:
@@ -162,8 +153,11 @@ def main() -> int:
             others.result()
             if extra == "test":
                 ensure("spin")  # not beside pip: the build of the core would find half of a gcc
-                beside.submit(fetch_spark_sink, venv)
-                archive_spark(venv)
+                # Spark's own Kafka sink, for the tests that run it beside ours; and an archive of Spark's classes.
+                sink = "the tests beside Spark's own Kafka sink will be skipped"
+                beside.submit(run_in, venv, "tools.benchmark.spark.jars", sink)
+                print("starting Spark once; this takes half a minute", flush=True)
+                run_in(venv, "tools.spark_jvm", "Spark will start slowly")
     except subprocess.CalledProcessError as error:
         return error.returncode or 1
     return 0

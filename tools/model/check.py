@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -93,19 +93,12 @@ def verdict(run: Run, result: Result) -> str:
 
 def check_all(runs: Sequence[Run], jobs: int) -> bool:
     """Run them, ``jobs`` at a time, print their results, and return whether all are as expected."""
-    with ThreadPoolExecutor(jobs) as pool:
-        return report(zip(runs, pool.map(check, runs), strict=True))
-
-
-def report(results: Iterable[tuple[Run, Result]]) -> bool:
     good = True
-    for run, result in results:
-        wrong = verdict(run, result)
-        good = good and not wrong
-        found = f"found: {run.violates.lower().replace('_', ' ')}" if run.violates else "holds"
-        print(
-            f"{run.name:<58} {result.states:>12,} states {result.memory_mib:>6,} MiB {result.seconds:>6.1f} s  "
-            f"{'WRONG: ' + wrong if wrong else found}",
-            flush=True,
-        )
+    with ThreadPoolExecutor(jobs) as pool:
+        for run, result in zip(runs, pool.map(check, runs), strict=True):
+            wrong = verdict(run, result)
+            good = good and not wrong
+            found = f"found: {run.violates.lower().replace('_', ' ')}" if run.violates else "holds"
+            figures = f"{result.states:>12,} states {result.memory_mib:>6,} MiB {result.seconds:>6.1f} s"
+            print(f"{run.name:<58} {figures}  {'WRONG: ' + wrong if wrong else found}", flush=True)
     return good

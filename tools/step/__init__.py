@@ -11,7 +11,7 @@ step. Another, the *survivor*, then checks the remains:
 3. It compares the log, as kafka-python reads it, with the appended records. The log must hold the records that the
    victim knew to be accepted. Of its last call it can also hold the first ones. Each is there once, in order, whole.
 
-With ``--stop`` the victim is stopped before a store while the survivor works (`tools.step.beside`), then goes on
+With ``--stop`` the victim is stopped before a store while the survivor works (`tools.step.aftermath`), then goes on
 to its end. With ``--pairs`` it is killed or stopped there, a second victim is killed at a store of the same operation,
 and the first one goes on. Then come the same checks.
 
