@@ -73,29 +73,27 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Point:
-    """One run of an operation, by its name; the slab's name; and the log's directory, created and removed here."""
+def run_point(operation: Operation, plan: Plan, slab_name: str, directory: Path, library: ctypes.CDLL) -> Outcome:
+    """Run one point in this process; do not use the process again if there are problems.
 
-    operation: str
-    plan: Plan
-    name: str
-    directory: Path
-
-
-def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outcome:
-    """Run one point in this process; do not use the process again if there are problems."""
+    Args:
+        operation: the victim's.
+        plan: what to do to it.
+        slab_name: of a slab that there is not.
+        directory: for the log; created and removed here.
+        library: from `tools.step.stores.build`.
+    """
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(BOUND_S)
-    outcome = Outcome(point.plan)
-    point.directory.mkdir()
+    outcome = Outcome(plan)
+    directory.mkdir()
     try:
-        _run(operation, outcome, point, library)
+        _run(operation, outcome, config_of(slab_name, directory, operation.settings), library)
     except BaseException:
         outcome.problems.append(traceback.format_exc())
     finally:
         signal.alarm(0)
-        shutil.rmtree(point.directory)
+        shutil.rmtree(directory)
     return outcome
 
 
@@ -103,9 +101,8 @@ def _give_up(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"not done after {BOUND_S} s")
 
 
-def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.CDLL) -> None:
-    config = config_of(point.name, point.directory, operation.settings)
-    step, by_stores, stops, other = point.plan
+def _run(operation: Operation, outcome: Outcome, config: ProducerConfig, library: ctypes.CDLL) -> None:
+    step, by_stores, stops, other = outcome.plan
     end = signal.SIGSTOP if stops else signal.SIGKILL
     first = VictimProcess(operation, config, step, end, library, by_stores=by_stores)
     victims = [first]

@@ -24,7 +24,7 @@ from shmaccum.shm import names
 from tools.step import stores
 from tools.step.aftermath import survive
 from tools.step.operation import Operation
-from tools.step.point import TO_THE_END, Outcome, Plan, Point, run_point
+from tools.step.point import TO_THE_END, Outcome, Plan, run_point
 from tools.step.settings import config_of
 from tools.step.survivor import Survivor
 from tools.step.victim import BOUND_S
@@ -161,7 +161,7 @@ class _Worker:
     def start(self, findings: Findings, plan: Plan, name: str, directory: Path) -> None:
         self.busy_with = findings, plan
         self._deadline_s = time.monotonic() + 2 * BOUND_S
-        self.link.send(Point(findings.operation.name, plan, name, directory))
+        self.link.send((findings.operation.name, plan, name, directory))
 
     def is_overdue(self) -> bool:
         """Return whether its process must be stuck: it bounds its own time, which is half of this."""
@@ -192,8 +192,8 @@ def _work(link: Connection, operations: Mapping[str, Operation], library: ctypes
     gc.freeze()  # else every victim would copy all pages that the collector touches
     try:
         while True:
-            point = link.recv()
-            link.send(run_point(operations[point.operation], point, library))
+            operation, plan, slab_name, directory = link.recv()
+            link.send(run_point(operations[operation], plan, slab_name, directory, library))
     finally:
         os._exit(1)
 

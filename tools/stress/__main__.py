@@ -31,22 +31,19 @@ def _run(options: Options) -> int:
     if options.json is not None:
         options.json.touch()  # an unwritable file must fail now rather than after all the work
     directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
-    keep = True
     try:
         with target(options, directory) as to:
             outcome = Run(options, directory, *to).run()
-        keep = bool(outcome.problems)
     except KeyboardInterrupt:
-        keep = False
+        shutil.rmtree(directory)
         raise
-    finally:
-        if not keep:
-            shutil.rmtree(directory)
     print(as_text(options, outcome))
-    if keep:
+    if outcome.problems:
         print(
             f"  The log, the accounts and all messages are in {directory}; --seed {options.seed} makes the same plan."
         )
+    else:
+        shutil.rmtree(directory)
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(options, outcome), indent=2) + "\n")
     return 1 if outcome.problems else 0
