@@ -18,7 +18,7 @@ from tools.kafka.running import Running
 OWNER = """
 import os, subprocess, sys, time
 keeper = subprocess.Popen(
-    [sys.executable, {keeper!r}, str(os.getpid()), "sleep", "60"], start_new_session=True, stdout=subprocess.PIPE
+    [sys.executable, {keeper!r}, str(os.getpid()), "sleep", "600"], start_new_session=True, stdout=subprocess.PIPE
 )
 print(keeper.pid, int(keeper.stdout.readline()), flush=True)
 time.sleep(60)
