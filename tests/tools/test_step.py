@@ -165,7 +165,6 @@ NOT_WHOLE: list[tuple[Callable[[Slab], int], int, str]] = [
     (lambda slab: slab.geometry.process(3) + Process.STATE, 1, "process entry 3 is still that of dead process"),
     (lambda slab: slab.geometry.process(3) + Process.FLUSHING, 1, "process entry 3: FLUSHING is 1"),
     (lambda slab: Super.WAITER_TAIL, 1, "1 tickets wait for memory"),
-    (lambda slab: slab.geometry.partition(0) + Partition.IN_FLIGHT, 1, "IN_FLIGHT is 1"),
     (lambda slab: slab.geometry.topic(0) + Topic.STATE, 0, "topic entry 0"),
     (lambda slab: slab.geometry.topic(0) + Topic.PARTITIONS, 3, "1 of which are not there"),
     (lambda slab: slab.geometry.partition(0) + Partition.KEY, 1 << 32 | 1, "partition entries have the keys"),
@@ -179,30 +178,31 @@ def test_a_slab_that_is_not_whole(survivor: Survivor) -> None:
     for index_of, value, said in NOT_WHOLE:
         index = index_of(survivor.slab)
         kept, words[index] = words[index], value
-        assert said in "\n".join(violations(survivor.accumulator, in_flight=False))
+        assert said in "\n".join(violations(survivor.accumulator))
         words[index] = kept
-        assert violations(survivor.accumulator, in_flight=False) == []
+        assert violations(survivor.accumulator) == []
 
 
 def test_memory_of_the_dead_is_found(survivor: Survivor) -> None:
     survivor.have_died(lambda accumulator: accumulator.pool.allocate(1, 0))
     survivor.slab.reap_dead()
-    assert "is allocated to dead process entry" in "\n".join(violations(survivor.accumulator, in_flight=False))
+    assert "is allocated to dead process entry" in "\n".join(violations(survivor.accumulator))
 
 
 def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
     semaphore = open_semaphore(survivor.slab.private.pool_semaphore())
     semaphore.acquire()
-    assert violations(survivor.accumulator, in_flight=False) == ["the pool's semaphore is 0, not 1"]
+    assert violations(survivor.accumulator) == ["the pool's semaphore is 0, not 1"]
     semaphore.release()
     semaphore.close()
 
 
-def test_a_batch_in_flight_without_a_sender_is_found(survivor: Survivor) -> None:
+def test_a_batch_in_flight_with_the_place_of_another_is_found(survivor: Survivor) -> None:
     slot = survivor.slab.words[survivor.slab.geometry.partition(0) + Partition.HEAD] - 1
     survivor.slab.deques.drain([0], [slot], [SLOT])
-    assert violations(survivor.accumulator, in_flight=True) == []
-    assert "is nobody's" in "\n".join(violations(survivor.accumulator, in_flight=False))
+    assert violations(survivor.accumulator) == []
+    survivor.slab.words[survivor.slab.geometry.header(slot) + Slot.POSITION] += 1
+    assert "has the positions" in "\n".join(violations(survivor.accumulator))
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

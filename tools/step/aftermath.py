@@ -87,13 +87,13 @@ def survive(survivor: Survivor, victims: Sequence[Told], wrong: list[str]) -> No
     """Continue after the victim's death; the first violations, added to ``wrong``, end this."""
     survivor.stage = Stage.AFTER
     _take_over(survivor)
-    wrong += violations(survivor.accumulator, in_flight=True)
+    wrong += violations(survivor.accumulator)
     if not wrong:
         _recover(survivor)
-        wrong += violations(survivor.accumulator, in_flight=False)
+        wrong += violations(survivor.accumulator)
     if not wrong:
         _do_everything(survivor)
-        wrong += violations(survivor.accumulator, in_flight=False)
+        wrong += violations(survivor.accumulator)
         wrong += _unrest(survivor)
     if not wrong:
         name = survivor.slab.name

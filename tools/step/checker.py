@@ -7,7 +7,6 @@ Here are the invariants that need an attached process. Each check states one, an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Partition, Process, Slot, Super, Topic
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -21,16 +20,9 @@ from tools.support import oracle
 from tools.support.accumulators import Accumulators
 from tools.support.slabcheck import locks_in_use, waiters
 
-_SENT: Final = (SlotState.IN_FLIGHT, SlotState.COMPLETING)
 
-
-def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
-    """Return a line for each violation of an invariant in the slab.
-
-    Args:
-        accumulator: of the slab; its process is the only live one.
-        in_flight: whether batches can be in flight that a dead sender left.
-    """
+def violations(accumulator: Accumulators) -> list[str]:
+    """Return a line for each violation of an invariant in the slab; this process is the only live one."""
     slab = accumulator.slab
     if wrong := oracle.violations(slab.core):
         return wrong
@@ -42,7 +34,6 @@ def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
         *_only_this_process_is_left(slab),
         *_no_memory_is_a_dead_ones(slab, states),
         *_committed_records_are_whole(accumulator, batches),
-        *([] if in_flight else _nothing_is_in_flight(slab, batches)),
         *_tables_are_whole(slab),
     ]
 
@@ -85,16 +76,6 @@ def _committed_records_are_whole(accumulator: Accumulators, batches: list[Record
             yield f"{batch!r}: {len(records)} records can be read"
         if max((record.timestamp for record in records), default=0) != batch.max_timestamp:
             yield f"{batch!r}: its largest timestamp is not {batch.max_timestamp}"
-
-
-def _nothing_is_in_flight(slab: Slab, batches: list[RecordBatch]) -> Iterator[str]:
-    """No batch is in flight, and no partition is counted or muted as if one were."""
-    yield from (f"{batch!r} is nobody's" for batch in batches if batch.state in _SENT)
-    for entry in range(slab.words[Super.PARTITION_COUNT]):
-        at = slab.geometry.partition(entry)
-        for word in ("IN_FLIGHT", "MUTED"):
-            if slab.words[at + getattr(Partition, word)]:
-                yield f"partition entry {entry}: {word} is {slab.words[at + getattr(Partition, word)]}"
 
 
 def _tables_are_whole(slab: Slab) -> Iterator[str]:
