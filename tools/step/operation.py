@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tools.step.survivor import Survivor
 from tools.step.victim import Victim
 
 
-def _nothing(survivor: Survivor) -> None:
-    pass
+def appended(*records: tuple[int, str, int], resigns: bool = False) -> Callable[[Survivor], object]:
+    """Return what appends records, as (partition, text, size), and then leaves the sender's role if it ``resigns``."""
+
+    def prepare(survivor: Survivor) -> None:
+        for record in records:
+            survivor.append(*record)
+        if resigns:
+            survivor.resign()
+
+    return prepare
+
+
+_NOTHING: Final = appended()
 
 
 @dataclass(frozen=True)
@@ -30,21 +42,9 @@ class Operation:
 
     name: str
     begin: Callable[[Victim], Callable[[], object]]
-    prepare: Callable[[Survivor], object] = _nothing
+    prepare: Callable[[Survivor], object] = _NOTHING
     meanwhile: Callable[[Survivor], object] | None = None
     alone: bool = False
     refusing: bool = False
     pairs: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
-
-
-def appended(*records: tuple[int, str, int], resigns: bool = False) -> Callable[[Survivor], object]:
-    """Return what appends records, as (partition, text, size), and then leaves the sender's role if it ``resigns``."""
-
-    def prepare(survivor: Survivor) -> None:
-        for record in records:
-            survivor.append(*record)
-        if resigns:
-            survivor.resign()
-
-    return prepare

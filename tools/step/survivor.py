@@ -104,7 +104,7 @@ class Survivor:
         assert self.sender is not None
         self.sender.resign()
         self.sender = None
-        self.accumulator.pool.while_waiting = _do_nothing
+        self.accumulator.pool.while_waiting = lambda: None
 
     def run_once(self) -> None:
         """Run one pass of the sender."""
@@ -168,7 +168,3 @@ class Survivor:
             self.resign()
         detach(self.slab)
         self._accumulator = None
-
-
-def _do_nothing() -> None:
-    pass
