@@ -1,25 +1,18 @@
-"""The core's lock: it excludes, names its holder, and survives a death at every step."""
+"""The core's lock: it names its holder, is taken from a dead one only, and survives a death at every step."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
 import os
-import random
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from multiprocessing.connection import Connection
 from types import ModuleType
 
 import posix_ipc
 import pytest
 from core_slabs import empty_segment, kill_at
-from processes import Start
 
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, WORD, Geometry, Segment, SlabLock
+from shmaccum._core import LOCK_BUSY, LOCK_TAKEN, LOCK_UNFINISHED, WORD, Geometry, Segment, SlabLock
 
 SMALL = Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
 UNFINISHED = 0xFFFF
@@ -89,28 +82,6 @@ def test_a_blocked_lock_is_freed_for_all_and_stays_unfinished(segment: Segment, 
     lock.release()
 
 
-FORKS = {"by Python": os.fork, "by C": ctypes.PyDLL(None).fork}
-
-
-def fork_with_a_lock(_link: Connection, fork: str) -> None:
-    segment = empty_segment(SMALL)
-    lock = SlabLock(segment, NUMBER)
-    ticket = segment.join(0, 1)
-    assert lock.acquire_now() == LOCK_TAKEN
-    child = FORKS[fork]()
-    if not child:
-        lock.release()
-        os._exit(lock.acquire_now())
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == LOCK_REJOIN
-    assert lock.owner == ticket, "the child has not released its parent's lock"
-
-
-@pytest.mark.parametrize("fork", FORKS)
-def test_a_forked_child_has_no_ticket(fork: str, start: Start) -> None:
-    # In a process with one thread: without Python's hooks the child could wait for ever for the GIL of another.
-    start(fork_with_a_lock, fork).result()
-
-
 def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str, segment: Segment) -> None:
     with semaphore(slab_name) as gate:
         segment.join(0, 1)
@@ -124,18 +95,6 @@ def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str
         assert lock.acquire_now() == LOCK_TAKEN
         lock.release()
         assert gate.value == 1
-
-
-def test_gates_locks_and_tickets_that_cannot_be_are_errors(slab_name: str) -> None:
-    segment = empty_segment(SMALL)
-    with pytest.raises(FileNotFoundError):
-        SlabLock(segment, NUMBER, f"/{slab_name}")
-    for number in (-1, 18):
-        with pytest.raises(IndexError, match="18 locks"):
-            SlabLock(segment, number)
-    for entry, incarnation in ((16, 1), (0, 1 << 48)):
-        with pytest.raises(ValueError, match="incarnation"):
-            segment.join(entry, incarnation)
 
 
 OPERATIONS: dict[str, tuple[int, Callable[[SlabLock], object]]] = {
@@ -186,74 +145,3 @@ def test_a_death_at_any_step_leaves_a_lock_that_others_get(
         if not was_killed:
             break
     assert step > 2
-
-
-INSIDE, ROUNDS, VIOLATIONS = range(3)
-"""Words behind the segment: who is inside, how many turns there were, and in how many of them two were inside."""
-
-
-def take_turns(segment: Segment, words: memoryview, gate: str | None, entry: int) -> None:
-    lock = SlabLock(segment, NUMBER, gate)
-    ticket = segment.join(entry, 1)
-    while True:
-        tries = 0
-        while lock.acquire_now() not in (LOCK_TAKEN, LOCK_UNFINISHED):
-            tries += 1
-            time.sleep(0)
-            if tries % 20 == 0 and lock.acquire_word() in (LOCK_TAKEN, LOCK_UNFINISHED):
-                break
-        if words[INSIDE]:
-            words[VIOLATIONS] += 1
-        words[INSIDE] = ticket
-        words[ROUNDS] += 1
-        if words[INSIDE] != ticket:
-            words[VIOLATIONS] += 1
-        words[INSIDE] = 0
-        lock.release()
-
-
-@GATES
-def test_random_deaths_let_no_two_processes_in(gate: str | None) -> None:
-    page = mmap.PAGESIZE
-    descriptor = os.memfd_create("segment")
-    end = -(-SMALL.total_size // page) * page
-    os.ftruncate(descriptor, end + page)
-    segment = Segment(descriptor, SMALL)
-    words = memoryview(mmap.mmap(descriptor, page, offset=end)).cast("Q")
-    lock = SlabLock(segment, NUMBER, gate)
-    segment.join(0, 1)
-    children: dict[int, int] = {}
-    entries = itertools.count(1)
-    chance = random.Random(5)
-
-    def start_one() -> None:
-        entry = next(entries)
-        child = os.fork()
-        if not child:
-            take_turns(segment, words, gate, entry)
-        children[child] = entry
-
-    try:
-        for _ in range(3):
-            start_one()
-        for _ in range(12):
-            before = words[ROUNDS]
-            deadline = time.monotonic() + 60
-            while words[ROUNDS] < before + 30 and time.monotonic() < deadline:
-                time.sleep(chance.random() / 100)
-            assert words[ROUNDS] >= before + 30, "no process gets the lock any longer"
-            victim = chance.choice(list(children))
-            os.kill(victim, signal.SIGKILL)
-            os.waitpid(victim, 0)
-            dead = children.pop(victim) + 1 | 1 << 16
-            if lock.owner == dead:
-                words[INSIDE] = 0
-                assert lock.take_over(dead) == LOCK_UNFINISHED
-                lock.release()
-            start_one()
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        os.close(descriptor)
-    assert words[VIOLATIONS] == 0

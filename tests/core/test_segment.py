@@ -91,3 +91,15 @@ def test_nothing_that_knows_an_address_can_be_pickled() -> None:
             pickle.dumps(thing)
     with pytest.raises(TypeError, match="belongs to this process"):
         RecordPath.__reduce__(RecordPath.__new__(RecordPath))
+
+
+def test_gates_locks_and_tickets_that_cannot_be_are_errors(slab_name: str) -> None:
+    segment = empty_segment(SMALL)
+    with pytest.raises(FileNotFoundError):
+        SlabLock(segment, 3, f"/{slab_name}")
+    for number in (-1, 18):
+        with pytest.raises(IndexError, match="18 locks"):
+            SlabLock(segment, number)
+    for entry, incarnation in ((4, 1), (0, 1 << 48)):
+        with pytest.raises(ValueError, match="incarnation"):
+            segment.join(entry, incarnation)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import signal
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -21,7 +20,6 @@ from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabInUseError, SlabNo
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import attach, destroy, detach
-from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held
@@ -111,43 +109,6 @@ def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, sta
     assert slab.undelivered() == (1, 3)
     slab.words[geometry.header(0) + Slot.STATE] = SlotState.FREE
     detach(slab)
-    assert whats_there(slab_name) == []
-
-
-def remove_and_die(link: Connection, name: str, count: int) -> None:
-    """Die in the middle of a removal; it holds the lifecycle byte, so no other test's sweep comes between."""
-    with LockFile.open(name, create=True).lifecycle():
-        for path in whats_there(name)[:count]:
-            os.unlink(path)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_death_during_removal_does_not_prevent_an_attach(slab_name: str, geometry: Geometry, start: Start) -> None:
-    """Nor does the dead user whose slab it was."""
-    for removed in range(6):  # of five files
-        start(stay, slab_name, geometry).ready().kill()
-        assert start(remove_and_die, slab_name, removed).join() == -signal.SIGKILL
-        slab = attach(slab_name, geometry)
-        with held(slab.tables_lock):
-            assert len(whats_there(slab_name)) == 5
-        detach(slab)
-        assert whats_there(slab_name) == []
-
-
-def come_and_go(link: Connection, name: str, geometry: Geometry, turns: int) -> None:
-    link.send("ready")
-    link.recv()
-    for _ in range(turns):
-        slab = attach(name, geometry)
-        with held(slab.tables_lock):
-            slab.words[Super.METADATA_REQUESTS] += 1
-        detach(slab)
-
-
-def test_concurrent_attach_and_detach_create_and_remove_the_slab(
-    slab_name: str, geometry: Geometry, start: Start
-) -> None:
-    finish(*[start(come_and_go, slab_name, geometry, 30).ready() for _ in range(4)])
     assert whats_there(slab_name) == []
 
 

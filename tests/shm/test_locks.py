@@ -1,6 +1,6 @@
 """Locks: one holder at a time among processes, waits with an end, and rebuilds after unfinished changes.
 
-`tests/core/test_lock.py` kills at every step within the lock itself.
+`tests/core/test_lock.py` kills at every step within the lock itself; `tools.explore` tries its schedules.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_threads_and_processes_exclude_each_other(slab: Slab, start: Start) -> N
 
 def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
     child, _ = holding(start, slab)
-    with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it"):
+    with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it; is it stopped"):
         take(slab, 0.3)
     for lock in slab.locks:
         if lock.number != NUMBER:
@@ -85,20 +85,23 @@ def test_an_owner_word_that_names_no_process_is_a_dead_holders(slab: Slab) -> No
 
 def fork_in_c(link: Connection, name: str) -> None:
     slab = attach(name)
-    child = ctypes.CDLL(None).fork()
-    if not child:
-        try:
-            take(slab)
-        except IllegalStateError as error:
-            os._exit("fork hooks" not in str(error))
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with held(slab.locks[NUMBER]):
+        child = ctypes.CDLL(None).fork()
+        if not child:
+            slab.locks[NUMBER].core.release()
+            try:
+                take(slab, number=NUMBER + 1)
+            except IllegalStateError as error:
+                os._exit("fork hooks" not in str(error))
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert slab.locks[NUMBER].owner() == slab.me, "the child has not released its parent's lock"
     assert not any(owners(slab))
     detach(slab)
 
 
 def test_a_child_forked_without_pythons_hooks_gets_no_lock(slab: Slab, start: Start) -> None:
-    """It would use its parent's ticket, and be in a lock together with it."""
+    """It would use its parent's ticket, and be in a lock together with it, or release it."""
     # In a process with one thread: if another one had the GIL, the child would wait for it for ever.
     start(fork_in_c, slab.name).result()
 

@@ -14,7 +14,6 @@ from shmaccum._core import Geometry, Process
 from shmaccum.procfs import start_time
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.lockfile import PROCESS
 from shmaccum.shm.slab import Slab
 
 
@@ -133,26 +132,6 @@ def test_with_a_sender_all_other_entries_can_be_taken(slab_name: str, start: Sta
 
 
 # --- liveness -------------------------------------------------------------------------------------
-
-
-def close_everything(link: Connection, name: str) -> None:
-    slab = attach(name)
-    link.send(slab.me)
-    kept = link.fileno()
-    os.closerange(3, kept)
-    os.closerange(kept + 1, 1024)
-    link.send("closed")
-    link.recv()
-
-
-def test_a_process_that_closed_all_its_descriptors_is_alive(slab: Slab, start: Start) -> None:
-    child = start(close_everything, slab.name)
-    entry = child.hear()
-    child.hear()
-    assert slab.lock_file.holder(PROCESS + entry) == 0
-    assert slab.processes.is_alive(entry)
-    child.kill()
-    assert not slab.processes.is_alive(entry)
 
 
 def test_a_zombie_is_dead(slab: Slab) -> None:

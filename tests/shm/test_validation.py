@@ -13,7 +13,7 @@ from runs import threads
 from slab_helpers import overwrite
 
 from shmaccum._core import Geometry, Partition, Process, Slot, Super, Topic
-from shmaccum.errors import IllegalStateError, SlabDamagedError
+from shmaccum.errors import SlabDamagedError
 from shmaccum.observe.report import report
 from shmaccum.shm import validation
 from shmaccum.shm.layout import SlotState
@@ -177,54 +177,6 @@ def queued(slab_name: str) -> Accumulators:
     for number in range(3):
         add(accumulator, TP0, b"%d" % number * 600)
     return accumulator
-
-
-@pytest.mark.parametrize("value", [HUGE, 11, 10], ids=["huge", "behind the last slot", "of a free slot"])
-@pytest.mark.parametrize("index", ["HEAD", "NEXT"])
-def test_a_damaged_link_is_reported_once_and_rebuilt(queued: Accumulators, index: str, value: int) -> None:
-    slab = queued.slab
-    batch = first(queued, TP0)
-    assert batch is not None
-    header, partition = slab.geometry.header(batch.slot), slab.geometry.partition(0)
-    slab.words[partition + Partition.HEAD if index == "HEAD" else header + Slot.NEXT] = value
-    log = Log(queued)
-    refused = 0
-    for _ in range(6):
-        try:
-            with slab.reporting_damage():
-                log.take(drain(queued))
-        except SlabDamagedError:
-            refused += 1
-    queued.sender.recover()  # as the next sender does
-    log.take_all()
-    detach(slab)
-    assert refused == 1
-    assert log.values(TP0) == [b"%d" % number * 600 for number in range(3)]
-
-
-@pytest.mark.parametrize("value", [HUGE, 11], ids=["huge", "behind the last slot"])
-def test_a_damaged_open_batch_is_reported_once_and_rebuilt(queued: Accumulators, value: int) -> None:
-    slab = queued.slab
-    slab.words[slab.geometry.partition(0) + Partition.OPEN] = value
-    with pytest.raises(SlabDamagedError), slab.reporting_damage():
-        add(queued, TP0, b"refused")
-    add(queued, TP0, b"taken")
-    log = Log(queued)
-    log.take_all()
-    detach(slab)
-    assert log.values(TP0) == [*(b"%d" % number * 600 for number in range(3)), b"taken"]
-
-
-def test_a_cycle_of_links_does_not_loop(queued: Accumulators) -> None:
-    slab = queued.slab
-    batch = first(queued, TP0)
-    assert batch is not None
-    slab.words[slab.geometry.header(batch.slot) + Slot.NEXT] = batch.slot + 1
-    with pytest.raises(SlabDamagedError, match=f"leads to slot {batch.slot}"):
-        queued.sender.abort_incomplete_batches(IllegalStateError)
-    queued.sender.recover()
-    queued.sender.abort_incomplete_batches(IllegalStateError)
-    detach(slab)
 
 
 def test_a_damaged_waiter_queue_ring_or_bitmap_is_an_error_and_no_endless_loop(queued: Accumulators) -> None:
