@@ -59,20 +59,6 @@ def append_and_say(link: Link, name: str, count: int, processes: int = 16) -> No
     time.sleep(60)
 
 
-def test_records_survive_producer_death(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    victim = start(append_and_say, slab_name, 100)
-    assert victim.hear() == "appended"
-    victim.kill()
-    assert accumulator.pool.reclaim() == 0, "it holds records"
-    log = Log(accumulator)
-    log.take_all()
-    assert log.values(TP0) == [b"%d" % number for number in range(0, 100, 2)]
-    assert log.values(TP1) == [b"%d" % number for number in range(1, 100, 2)]
-    accumulator.slab.reap_dead()
-    assert list(accumulator.slab.processes.in_use()) == [accumulator.slab.me]
-    assert_empty(accumulator)
-
-
 def flush_and_say(link: Link, name: str) -> None:
     accumulator = open_accumulator(config_of(name, linger_ms=100_000, delivery_timeout_ms=200_000))
     accumulator.producer.pending.begin_flush("flush")

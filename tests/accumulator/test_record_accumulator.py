@@ -325,34 +325,6 @@ def test_reenqueued_batch_is_closed(accumulate: OpenAccumulator) -> None:
     assert log.values(TP0) == [b"before", b"after"]
 
 
-def test_idempotence(accumulate: OpenAccumulator) -> None:
-    """A sequence number is assigned at the first drain and kept over retries; each partition counts separately."""
-    accumulator = accumulate(enable_idempotence=True, linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
-    accumulator.sender.sequences.use_producer_id(4711, 3)
-    add(accumulator, TP0)
-    add(accumulator, TP1)
-    both = drain(accumulator)
-    assert [(each.producer_id, each.producer_epoch, each.base_sequence) for each in both] == [(4711, 3, 0)] * 2
-    Log(accumulator).take(both)
-    for _ in range(5):
-        add(accumulator, TP0)
-    (one,) = drain(accumulator)
-    add(accumulator, TP0)
-    (behind,) = drain(accumulator)
-    assert (one.base_sequence, behind.base_sequence) == (1, 6)
-    for batch in (behind, one):
-        accumulator.sender.reenqueue(batch, 0)
-    add(accumulator, TP0)
-    (again,) = drain(accumulator)
-    assert (again.slot, again.base_sequence) == (one.slot, 1)
-    assert not drain(accumulator)  # those that are tried again go one by one
-    Log(accumulator).take([again])
-    (again,) = drain(accumulator)
-    assert (again.slot, again.base_sequence) == (behind.slot, 6)
-    (new,) = drain(accumulator)
-    assert new.base_sequence == 7
-
-
 def test_sequence_numbers_wrap(accumulate: OpenAccumulator) -> None:
     """``DefaultRecordBatch.incrementSequence``: after 2^31 - 1 comes 0."""
     accumulator = accumulate(enable_idempotence=True, linger_ms=0)

@@ -179,25 +179,6 @@ def test_close_notifies_waiters_and_refuses_requests(make_pool: MakePool, start:
 # --- its memory: owners in the slot headers, and counts --------------------------------------------------
 
 
-def test_memory_is_freed_once(make_pool: MakePool) -> None:
-    pool = make_pool(16, 8)
-    buffer = pool.allocate(8, 0)
-    pool.deallocate(buffer)
-
-    with pytest.raises(IllegalStateError, match="not allocated"):
-        pool.deallocate(buffer)
-
-    assert pool.available_memory() == 16
-    again = pool.allocate(8, 0)
-    assert (again.slot, again.generation) == (buffer.slot, buffer.generation + 1)
-    with pytest.raises(IllegalStateError):
-        pool.deallocate(buffer)
-    assert pool.is_taken(again)
-    with pytest.raises(IllegalStateError):
-        pool.deallocate(again, again)
-    assert pool.available_memory() == 16
-
-
 @pytest.mark.parametrize("change", [{"slot": 2}, {"slot": 8}, {"slot": 1 << 63}, {"generation": 9}])
 def test_a_wrong_handle_frees_nothing_and_the_others_are_freed(make_pool: MakePool, change: dict[str, int]) -> None:
     pool = make_pool(64, 8)

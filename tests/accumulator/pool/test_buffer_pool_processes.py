@@ -111,33 +111,6 @@ def test_the_order_of_arrival_is_the_order_of_service(make_pool: MakePool, start
     finish(*children)
 
 
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
-    make_pool: MakePool, start: Start, slab_name: str
-) -> None:
-    pool = make_pool(32, 8)
-    buffers = [pool.allocate(8, 0) for _ in range(4)]
-    large, *small = [start(serve, slab_name) for _ in range(3)]
-    queue_up(pool, [(large, 24), (small[0], 8), (small[1], 8)])
-
-    pool.deallocate(buffers[0])
-    pool.deallocate(buffers[3])
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(8, 200)  # two slots are free, but not for later requests
-    assert pool.queued() == 3
-
-    pool.deallocate(buffers[2])
-    chain = large.hear()
-    assert pool.slab.memory.chain(chain.slot, chain.slots) == [0, 2, 3]
-    assert pool.queued() == 2
-    pool.deallocate(buffers[1])
-    assert small[0].hear().slot == 1
-    assert pool.queued() == 1
-    pool.deallocate(chain)
-    small[1].hear()
-    finish(large, *small)
-
-
 def test_a_timed_out_waiter_lets_the_next_continue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     pool.allocate(8, 0)
@@ -258,21 +231,6 @@ def test_an_interrupt_anywhere_in_a_wait_that_succeeds_leaves_nothing_behind(mak
 def free_once(pool: BufferPool, buffer: Buffer) -> None:
     if pool.is_taken(buffer):
         pool.deallocate(buffer)
-
-
-def test_interrupts_in_allocate_and_deallocate_lose_no_memory(make_pool: MakePool) -> None:
-    pool = make_pool(64, 8)
-
-    for moment, interrupt in enumerate(interrupts()):
-        taken: list[Buffer] = []
-        with interrupt:
-            taken.append(pool.allocate(24, 0))
-            pool.deallocate(taken[0])
-        assert pool.queued() == 0, moment
-        pool.deallocate(*(buffer for buffer in taken if pool.is_taken(buffer)))
-        assert pool.available_memory() == 64
-
-    assert moment > 5
 
 
 # --- fork -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Lanes: who holds one, what its deques accept, what the sender drops, and a death at every line."""
+"""Lanes: who holds one, what its deques accept, and what the sender drops."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from accumulators import TP0, TP1, Log
+from accumulators import TP0, Log
 from faults import die
 from fixture_types import OpenAccumulator
-from killpoints import die_after, die_in, lines_here
+from killpoints import die_in
 
 from shmaccum._core import FutureRecordMetadata, Lane
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.waits import TURN_OVER, Waits
-from shmaccum.accumulator.state import lanes
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
@@ -168,33 +167,3 @@ def test_what_is_queued_since_a_lane_was_opened_again_is_kept(
     log.take_all()
     accumulator.producer.pending.poll()
     assert futures[0].succeeded()
-
-
-def test_a_death_at_any_line_leaves_a_lane_for_the_next(accumulator: Accumulators, table: LaneTable) -> None:
-    """The sender takes it from the dead process and empties it, and the next lease opens it."""
-    accumulator.slab.become_sender()
-
-    def live() -> None:
-        lease = table.lease("orders")
-        lease.open(9, 3, 2)
-        append(accumulator, lease, TP0, b"of the dead")
-        append(accumulator, lease, TP1, b"of the dead")
-        lease.end_transaction()
-        lease.close()
-        lease.release()
-
-    moments = len(lines_here(live, lanes, hits=1000))
-    for lines in range(moments):
-        die_in(lambda lines=lines: die_after(lines, live, lanes))
-        accumulator.slab.reap_dead()
-        accumulator.pool.reclaim()
-        accumulator.sender.take_lanes_from_dead()
-        assert not table.abandoned()
-        accumulator.sender.drop_closed_lanes()
-        assert table.is_empty(0)
-        lease = opened(table, epoch=4)
-        append(accumulator, lease, TP0, b"alive")
-        log = Log(accumulator)
-        log.take_all()
-        lease.release()
-        accumulator.sender.drop_closed_lanes()

@@ -11,13 +11,12 @@ from accumulators import TOPIC
 from fixture_types import OpenAccumulator
 from runs import threads
 
-from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super, Topic
+from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError, TopicAuthorizationError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import TopicState
 from tools.support.accumulators import Accumulators
-from tools.support.locks import held
 
 
 @pytest.fixture
@@ -126,17 +125,3 @@ def test_half_added_topic_is_used_once_it_is_whole(roomy: Accumulators) -> None:
     roomy.map.refresh()
     assert TopicPartition("new", 5) in roomy.map.queues
     assert partitions(roomy.map, "new") == list(range(6))
-
-
-def test_change_cut_short_by_a_death_is_seen_after_takeover(roomy: Accumulators) -> None:
-    """The dead sender has stored the smaller count but not raised the generation."""
-    other = PartitionMap(roomy.slab)
-    words, at = roomy.slab.words, roomy.slab.geometry.topic(0)
-    with held(roomy.slab.tables_lock, unfinished=True):
-        words[at + Topic.CHANGED] = words[Super.GENERATION] + 1
-        words[at + Topic.PARTITIONS] = 1
-    other.refresh()
-    assert partitions(other, TOPIC) == [0, 1, 2, 3]
-    roomy.map.request(TOPIC)  # repairs
-    other.refresh()
-    assert partitions(other, TOPIC) == partitions(roomy.map, TOPIC) == [0]

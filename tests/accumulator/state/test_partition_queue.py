@@ -1,4 +1,4 @@
-"""The deque: its links match the headers after every operation, and a death blocks no other partition."""
+"""The deque: its links match the headers after every operation."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from functools import partial
 
 import numpy as np
 import pytest
-from accumulators import HALF, TP0, TP1, Log, add, assert_empty, drain
+from accumulators import HALF, TP0, Log, add, assert_empty, drain
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from killpoints import die, die_in
 
-from shmaccum._core import Partition, Slot, Super
+from shmaccum._core import Partition, Slot
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import SlotState, state_of
 from tools.support.accumulators import Accumulators
-from tools.support.locks import held
 
 
 @pytest.fixture
@@ -83,17 +81,3 @@ def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, opera
     log.take_all()
     assert numbers(log.values(TP0)) == list(range(appended))
     assert_empty(accumulator)
-
-
-def test_death_blocks_no_other_partition(accumulator: Accumulators) -> None:
-
-    def die_over_it() -> None:
-        with held(accumulator.map.queues[TP0].lock):
-            die()
-
-    die_in(die_over_it)
-    rebuilds = accumulator.slab.words[Super.REBUILDS]
-    add(accumulator, TP1)
-    assert accumulator.slab.words[Super.REBUILDS] == rebuilds
-    add(accumulator, TP0)
-    assert accumulator.slab.words[Super.REBUILDS] == rebuilds + 1
