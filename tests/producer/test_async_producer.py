@@ -584,23 +584,6 @@ def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_forked_workers(open_producer: Open, topic: str, kept_log: Path) -> None:
-    """Each runs a loop of its own with the producer that was started before the fork."""
-    producer = open_producer()
-    asyncio.run(producer.start())
-
-    async def work(worker: int) -> None:
-        futures = [await producer.send(topic, b"%d" % worker, partition=worker) for _ in range(100)]
-        await asyncio.gather(*futures)
-        await producer.close()
-
-    children = [run_child(work(worker)) for worker in range(3)]
-    assert list(map(exit_code, children)) == [0, 0, 0]
-    asyncio.run(producer.close())
-    for worker in range(3):
-        assert read_values(kept_log, topic, worker) == [b"%d" % worker] * 100
-
-
 @in_both_loops
 async def test_sender_is_killed_while_a_record_is_awaited(open_producer: Open, topic: str, kept_log: Path) -> None:
     async with open_producer() as producer:

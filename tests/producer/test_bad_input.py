@@ -180,26 +180,3 @@ def test_another_password_than_the_slab_was_made_with(produce: Produce, settings
     assert "a password" not in str(refused.value)
     assert "another password" not in str(refused.value)
     one.send("t", b"value").get(10)
-
-
-@pytest.mark.parametrize(
-    ("content", "mode", "error", "message"),
-    [
-        (b"something else" * 1000, 0o600, errors.SlabAbiError, "remove it or choose another"),
-        (b"short", 0o600, errors.SlabAbiError, "remove it or choose another"),
-        (b"", 0o644, errors.SlabPermissionError, "mode"),
-    ],
-    ids=["foreign", "short", "others may open it"],
-)
-def test_a_segment_of_that_name_that_is_no_slab(
-    settings: Settings, slab_name: str, content: bytes, mode: int, error: type[errors.ShmaccumError], message: str
-) -> None:
-    path = Path(segment_path(slab_name))
-    path.touch(mode)
-    path.write_bytes(content)
-    try:
-        with pytest.raises(error, match=message):
-            Producer(settings())
-    finally:
-        for left in leftovers(slab_name):
-            Path(left).unlink(missing_ok=True)

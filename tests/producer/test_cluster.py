@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pyarrow as pa
@@ -41,20 +40,6 @@ def test_a_topic_that_grows_is_noticed(kafka: KafkaCluster, topic: str, connect:
     assert sorted(unkeyed) == [0, 1, 2, 3]
     found = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
     assert sum(map(len, found.values())) == 350
-
-
-def test_large_records_from_slots_that_are_not_adjacent(kafka: KafkaCluster, topic: str, connect: Produce) -> None:
-    kafka.admin.create_topic(topic)
-    producer = connect(buffer_memory=128 * 16_384)
-    pool = producer._accumulator.state.pool
-    held = [pool.allocate(1, 0) for _ in range(128)]
-    pool.deallocate(*held[::2])
-    values = [os.urandom(20_000), b"small", os.urandom(900_000), os.urandom(16_400), os.urandom(32_800)]
-    for value in values:
-        producer.send(topic, value)
-    producer.flush(20)
-    found = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
-    assert found == {0: values}
 
 
 def test_the_words_of_the_broker_reach_the_error(kafka: KafkaCluster, topic: str, connect: Produce) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -178,20 +177,6 @@ def test_a_child_makes_a_producer_beside_its_parents(
     assert entry != producer._slab.me
     assert producer.send(topic, b"parent again", partition=0).get(20).offset == 2
     assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
-
-
-def test_a_forked_child_is_killed(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
-    producer = join()
-
-    def send_and_die(link: Link) -> None:
-        for number in range(50):
-            producer.send(topic, b"%d" % number, partition=0)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    assert start(send_and_die, how="fork").join() == -signal.SIGKILL
-    producer.send(topic, b"last", partition=0)
-    producer.flush(20)
-    assert read_values(kept_log, topic) == [b"%d" % number for number in range(50)] + [b"last"]
 
 
 def test_a_child_of_a_child(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
