@@ -22,12 +22,12 @@ from core_producers import (
     recovered,
 )
 from core_slabs import DYING, LIVING, Damaged, Slab, deaths
-from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN, Buffer
 from shmaccum.record import v2
 from shmaccum.shm.layout import SlotState
+from tools.support.oracle import violations
 
 RING_UNREAD, LEASE_OVER = _core.APPEND_RING_UNREAD, _core.APPEND_LEASE_OVER
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, deques, queued, recover
 from core_slabs import LIVING, Damaged, Slab, deaths
-from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN
 from shmaccum.shm.layout import SlotState
+from tools.support.oracle import violations
 
 LANE = 1
 

@@ -10,12 +10,12 @@ from core_producers import PARTITION, SLOT_SIZE, Producer, batches, body_of, que
 from core_slabs import DYING, LIVING, Slab, deaths
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_POOL, LOCK_TAKEN
 from shmaccum.record import v2
 from shmaccum.shm.layout import SlotState
+from tools.support.oracle import violations
 
 GROW, NO_ROOM = _core.APPEND_GROW, _core.APPEND_NO_ROOM
 MAX_BYTES = 4 * SLOT_SIZE

@@ -6,10 +6,10 @@ import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, TP2, add, drain
 from core_slabs import core_segment
 from fixture_types import OpenAccumulator
-from oracle import violations
 
 from shmaccum._core import LOCK_POOL, WORD, Partition, Process, Slot, Super
 from tools.support.accumulators import Accumulators
+from tools.support.oracle import violations
 
 
 @pytest.fixture

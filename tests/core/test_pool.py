@@ -11,9 +11,9 @@ from core_slabs import ABSENT_S, DYING, LIVING, Damaged, Slab, deaths, owner
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from oracle import violations
 
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
+from tools.support.oracle import violations
 
 # --- slots ----------------------------------------------------------------------------------------
 

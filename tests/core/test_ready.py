@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
 from core_slabs import LIVING, Damaged, Slab
-from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import ATTEMPTS_SHIFT, LOCK_BUSY, LOCK_STRIPES, LOCK_TAKEN, retry_backoff_ms
+from tools.support.oracle import violations
 
 NODE = 7
 LEADER = NODE + 1

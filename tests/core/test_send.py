@@ -13,12 +13,12 @@ from core_slabs import DYING, LIVING, Damaged, Slab, deaths
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
-from oracle import violations
 from record_batches import examples
 
 from shmaccum import _core
 from shmaccum.accumulator.append.futures import sizes_word
 from shmaccum.record import legacy, v2
+from tools.support.oracle import violations
 
 GENERATION = 7
 COUNT = 5

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
-from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_STRIPES, LOCK_TAKEN, LOCK_UNFINISHED, Buffer
 from shmaccum.record import legacy, v2
 from shmaccum.shm.layout import SlotState
+from tools.support.oracle import violations
 
 NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR
 PARTITION = 3
