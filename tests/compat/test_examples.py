@@ -1,8 +1,7 @@
-"""Programs in the manner of confluent-kafka's examples, with another import and nothing else."""
+"""Programs with another import and nothing else: one of confluent-kafka's examples, and one without that client."""
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from typing import Any
 
@@ -11,49 +10,6 @@ from producers import wait_until_gone
 from runs import run_python
 
 from tools.kafka import KafkaCluster
-
-LINES = """
-import sys
-from shmaccum.compat.confluent import Producer
-
-producer = Producer(**{"bootstrap.servers": sys.argv[1], "shmaccum.name": sys.argv[3], "sender.idle.ms": 100})
-
-def report(error, message):
-    if error:
-        print(f"failed: {error}")
-    else:
-        print(f"{message.topic()} [{message.partition()}] @ {message.offset()}")
-
-for line in sys.stdin:
-    try:
-        producer.produce(sys.argv[2], line.rstrip(), callback=report)
-    except BufferError:
-        print(f"full: {len(producer)} messages")
-    producer.poll(0)
-print(f"waiting for {len(producer)}", file=sys.stderr)
-producer.flush()
-"""
-
-BLOCK = """
-import sys
-from shmaccum.compat.confluent import Consumer, KafkaError, Producer
-
-settings = {"bootstrap.servers": sys.argv[1]}
-delivered = []
-with Producer({**settings, "shmaccum.name": sys.argv[3], "sender.idle.ms": 100}) as producer:
-    for number in range(5):
-        producer.produce(sys.argv[2], key=f"key-{number}", value=f"Message {number}".encode(),
-                         callback=lambda error, message: delivered.append(error))
-        producer.poll(0)
-with Consumer({**settings, "group.id": sys.argv[2], "auto.offset.reset": "earliest"}) as consumer:
-    consumer.subscribe([sys.argv[2]])
-    read = 0
-    while read < 5:
-        message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
-            read += 1
-print(delivered, read)
-"""
 
 TRANSFORM = """
 import sys
@@ -90,25 +46,6 @@ producer.commit_transaction()
 print(count, [each.offset for each in consumer.committed(consumer.assignment())])
 consumer.close()
 """
-
-
-def test_lines_of_a_file(existing: str, settings: dict[str, Any], slab_name: str, tmp_path: Any) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text("".join(f"line {number}\n" for number in range(100)))
-    command = f"import sys; sys.stdin = open({os.fspath(lines)!r})\n{LINES}"
-    done = run_python("-c", command, settings["bootstrap.servers"], existing, slab_name)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 100
-    assert all(line.startswith(f"{existing} [") for line in done.stdout.splitlines())
-    values = {record.value() for records in consume(settings, existing).values() for record in records}
-    assert values == {b"line %d" % number for number in range(100)}
-    wait_until_gone(slab_name)
-
-
-def test_a_block_that_flushes(existing: str, settings: dict[str, Any], slab_name: str) -> None:
-    done = run_python("-c", BLOCK, settings["bootstrap.servers"], existing, slab_name)
-    assert (done.returncode, done.stdout) == (0, f"{[None] * 5} 5\n"), done.stderr
-    wait_until_gone(slab_name)
 
 
 def test_consume_transform_produce(

@@ -37,12 +37,13 @@ class Name(StrEnum):
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_records_arrive(existing: str, values: Make, kafka_python: Make, compression: str | None) -> None:
-    own = {"retries": 5, "max_block_ms": 30_000, "compression_type": compression}
-    with kafka_python(value_serializer=DefaultSerializer(), **own) as producer:
-        futures = [producer.send(existing, f"msg {number}") for number in range(100)]
-        assert len([future.get(timeout=PATIENCE_S) for future in futures]) == 100
-    assert sorted(values(existing)) == sorted(b"msg %d" % number for number in range(100))
+def test_records_arrive_in_order(existing: str, values: Make, kafka_python: Make, compression: str | None) -> None:
+    own = {"retries": 5, "max_block_ms": 30_000, "compression_type": compression, "batch_size": 100, "linger_ms": 5}
+    idempotent = {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1 if compression else 5}
+    with kafka_python(value_serializer=DefaultSerializer(), **own, **idempotent) as producer:
+        futures = [producer.send(existing, f"msg {number}", partition=1) for number in range(100)]
+        assert [future.get(timeout=PATIENCE_S).offset for future in futures] == list(range(100))
+    assert values(existing) == [b"msg %d" % number for number in range(100)]
 
 
 def test_the_metadata_is_complete(existing: str, servers: str, kafka_python: Make) -> None:
@@ -57,16 +58,6 @@ def test_the_metadata_is_complete(existing: str, servers: str, kafka_python: Mak
         record = producer.send(existing, key=b"key", partition=0).get(PATIENCE_S)
         assert before_ms - 1000 <= record.timestamp <= time.time() * 1000 + 1000
         assert (record.serialized_key_size, record.serialized_value_size, record.serialized_header_size) == (3, -1, -1)
-
-
-@pytest.mark.parametrize("in_flight", [1, 5])
-def test_idempotence_keeps_the_order(existing: str, kafka_python: Make, in_flight: int) -> None:
-    own = {"enable_idempotence": True, "max_in_flight_requests_per_connection": in_flight}
-    with kafka_python(batch_size=1024, linger_ms=5, **own) as producer:
-        assert producer.send(existing, b"idempotent").get(PATIENCE_S)
-        futures = [producer.send(existing, b"msg %d" % number, partition=1) for number in range(500)]
-        offsets = [future.get(PATIENCE_S).offset for future in futures]
-    assert offsets == list(range(offsets[0], offsets[0] + 500))
 
 
 def test_callbacks_run_without_another_call(existing: str, kafka_python: Make) -> None:
@@ -305,25 +296,6 @@ def test_a_child_that_was_forked_while_a_thread_had_the_lock_closes(
     assert child.result() == 7
 
 
-def test_a_program_with_threads(existing: str, values: Make, kafka_python: Make) -> None:
-    """As kafka-python's example.py: a thread that sends with the defaults, until it is stopped."""
-    producer, stop = kafka_python(), threading.Event()
-
-    def run() -> None:
-        while not stop.is_set():
-            producer.send(existing, b"test")
-            producer.send(existing, b"\xc2Hola, mundo!")
-            stop.wait(0.01)
-        producer.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(0.1)
-    stop.set()
-    thread.join()
-    assert set(values(existing)) == {b"test", b"\xc2Hola, mundo!"}
-
-
 # --- KIP-679 as kafka-python resolves it, and settings that are refused ---
 
 
@@ -332,6 +304,8 @@ def test_defaults_are_idempotent(kafka_python: Make) -> None:
     assert (producer.config["enable_idempotence"], producer.config["acks"]) == (True, -1)
     assert producer._producer.config.linger_ms == 0, "kafka-python's default, not Kafka's"
     assert kafka_python(bootstrap_servers=NOWHERE, acks="all").config["acks"] == -1
+    producer = kafka_python(bootstrap_servers=NOWHERE, enable_idempotence=False)
+    assert (producer.config["enable_idempotence"], producer.config["acks"]) == (False, -1)
 
 
 @pytest.mark.parametrize(
@@ -344,11 +318,6 @@ def test_a_conflict_turns_idempotence_off(kafka_python: Make, own: dict[str, Any
     for strict in ({"enable_idempotence": True}, {"transactional_id": "id"}):
         with pytest.raises(KafkaConfigurationError, match=f"{name}={value}"):
             KafkaProducer(bootstrap_servers=NOWHERE, **own, **strict)
-
-
-def test_opting_out_keeps_acks(kafka_python: Make) -> None:
-    producer = kafka_python(bootstrap_servers=NOWHERE, enable_idempotence=False)
-    assert (producer.config["enable_idempotence"], producer.config["acks"]) == (False, -1)
 
 
 @pytest.mark.parametrize(
