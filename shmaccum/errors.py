@@ -48,7 +48,9 @@ class KafkaError(ShmaccumError):
     requires_abort: bool = False
     """Of a coordinator's answer: whether an abort leads out of it. Without that, the producer can only be closed."""
 
-    def __init_subclass__(cls, *, code: int | None = None) -> None:
+    def __init_subclass__(cls, *, code: int | None = None, is_api: bool | None = None) -> None:
+        if is_api is not None:
+            cls.is_api = is_api
         if code is not None:
             cls.code = code
             _BY_CODE[code] = cls
@@ -95,34 +97,24 @@ class DeliveryTimeoutError(KafkaTimeoutError, code=-104):
     """A record was not acknowledged within ``delivery.timeout.ms`` of its batch's creation."""
 
 
-class ProducerClosedError(KafkaError, code=-105):
+class ProducerClosedError(KafkaError, code=-105, is_api=False):
     """The producer, or the accumulator behind it, has been closed."""
 
-    is_api = False
 
-
-class SerializationError(KafkaError, code=-106):
+class SerializationError(KafkaError, code=-106, is_api=False):
     """A key, value or header has the wrong type, or its serializer cannot turn it into bytes."""
 
-    is_api = False
 
-
-class IllegalStateError(KafkaError, code=-107):
+class IllegalStateError(KafkaError, code=-107, is_api=False):
     """A call is not allowed in the object's state (``IllegalStateException``)."""
 
-    is_api = False
 
-
-class IllegalArgumentError(KafkaError, code=-116):
+class IllegalArgumentError(KafkaError, code=-116, is_api=False):
     """An argument's value is not allowed (``IllegalArgumentException``)."""
 
-    is_api = False
 
-
-class ConfigError(KafkaError, code=-108):
+class ConfigError(KafkaError, code=-108, is_api=False):
     """A setting does not exist, has a wrong value, or contradicts another (``ConfigException``)."""
-
-    is_api = False
 
 
 # Brokers answer these, with the codes of ``org.apache.kafka.common.protocol.Errors``. A class is here if a producer can
@@ -480,11 +472,16 @@ def error_for_code(code: int) -> type[KafkaError]:
     return _BY_CODE.get(code, UnknownServerError)
 
 
+def escaped(text: str) -> str:
+    """Return a text with an escape in place of each character that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def printable(text: str) -> str:
     """Return untrusted text fit to show: one line, no control characters, at most `MESSAGE_BYTES` in UTF-8."""
-    text = text[: MESSAGE_BYTES + 1]
-    if not text.isprintable():
-        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    text = escaped(text[: MESSAGE_BYTES + 1])
     data = text.encode()
     if len(data) <= MESSAGE_BYTES:
         return text

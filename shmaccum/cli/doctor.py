@@ -37,6 +37,7 @@ from shmaccum.errors import (
     SlabMemoryError,
     SslAuthenticationError,
     UnsupportedVersionError,
+    escaped,
 )
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
@@ -44,7 +45,7 @@ from shmaccum.kafka.journal import OwnJournal
 from shmaccum.kafka.messages import METADATA
 from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, user_name
 from shmaccum.observe.verdict import stopped_holders, tables_in_use
-from shmaccum.observe.wording import count, in_bytes, printable
+from shmaccum.observe.wording import count, in_bytes
 from shmaccum.sender.logfile import log_path
 from shmaccum.shm import names
 from shmaccum.shm.files import is_of_others
@@ -142,7 +143,7 @@ def _silence() -> Iterator[None]:
 
 def _show(finding: Finding) -> None:
     line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
-    line.append(f" {finding.subject:<{_TEXT_COLUMN - 10}} {printable(finding.text)}", style="default")
+    line.append(f" {finding.subject:<{_TEXT_COLUMN - 10}} {escaped(finding.text)}", style="default")
     console().print(line)
     if finding.advice:
         console().print(" " * _TEXT_COLUMN + finding.advice)

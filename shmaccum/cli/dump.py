@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import ConfigError, CorruptRecordError, KafkaStorageError
+from shmaccum.errors import ConfigError, CorruptRecordError, KafkaStorageError, escaped
 from shmaccum.record.fields import Record
 from shmaccum.sender.log.directory import has_writer, is_log_directory, list_partitions
 from shmaccum.sender.log.segments import SegmentReader, list_segments
@@ -112,18 +112,15 @@ def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Re
 
 
 def _as_text(topic_partition: TopicPartition, record: Record) -> str:
-    headers = ",".join(f"{_escaped(name.encode())}:{_escaped(value)}" for name, value in record.headers)
-    key, value = _escaped(record.key), _escaped(record.value)
+    headers = ",".join(f"{_shown(name.encode())}:{_shown(value)}" for name, value in record.headers)
+    key, value = _shown(record.key), _shown(record.value)
     return f"{topic_partition}\t{record.offset}\t{record.timestamp}\t{key}\t{value}\t{headers}"
 
 
-def _escaped(data: bytes | None) -> str:
+def _shown(data: bytes | None) -> str:
     if data is None:
         return "null"
-    text = data.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return escaped(data.replace(b"\\", b"\\\\").decode(errors="backslashreplace"))
 
 
 def _as_json(topic_partition: TopicPartition, record: Record) -> str:

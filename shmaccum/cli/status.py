@@ -16,9 +16,10 @@ from rich.text import Text
 from shmaccum.abi import VERSION, shard_of
 from shmaccum.cli.settings_arguments import seconds
 from shmaccum.cli.terminal import console, table
+from shmaccum.errors import escaped
 from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, reports_of
 from shmaccum.observe.verdict import stopped_holders, tables_in_use
-from shmaccum.observe.wording import count, in_bytes, partition_name, printable, role_names, said, since
+from shmaccum.observe.wording import count, in_bytes, partition_name, role_names, said, since
 from shmaccum.shm.inspection import LaneInfo, SenderInfo
 from shmaccum.shm.layout import Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
@@ -203,7 +204,7 @@ def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
     if lane.error is not None:
         state = lane.error.__name__
     return (
-        printable(lane.transactional_id),
+        escaped(lane.transactional_id),
         ("dead" if lane.pid is None else f"{lane.pid}, dead") if not lane.alive else str(lane.pid),
         state,
         None if lane.opened_ms is None else since(lane.opened_ms),

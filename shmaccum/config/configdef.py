@@ -112,11 +112,7 @@ class Setting(Generic[T]):
         return self if config is None else cast("T", config[self.name])
 
     def parse(self, value: object) -> T:
-        """Parse a value that a user gave.
-
-        Raises:
-            ConfigError: with the name, the value and what is allowed.
-        """
+        """Parse a value that a user gave. Raises ConfigError: with the name, the value and what is allowed."""
         shown = "[hidden]" if self.is_secret else repr(value)
         try:
             parsed = self.type.parse(value)
@@ -167,14 +163,10 @@ class Config:
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> Self:
-        """Parse and validate ``given``; fill in defaults.
+        """Parse and validate dotted names with values, of the setting's own type or its text form; fill in defaults.
 
-        Args:
-            given: dotted names to values, each of the setting's own type or its text form.
-
-        Raises:
-            ConfigError: lists every unknown name and wrong value; if there are none, every contradiction; or ``given``
-                is no mapping.
+        Raises ConfigError: lists every unknown name and wrong value; if there are none, every contradiction; or
+        ``given`` is no mapping.
         """
         if not isinstance(given, Mapping):
             raise ConfigError(

@@ -117,8 +117,7 @@ class ProducerConfig(ProducerSettings):
         All settings but those of group Producer are explicit in it. A setting that this version does not have is
         dropped, unless all users of the slab must agree on it and its value is not the default.
 
-        Raises:
-            ConfigError: the text is incomplete, or contains a required setting that this version does not have.
+        Raises ConfigError: the text is incomplete, or contains a required setting that this version does not have.
         """
         try:
             given = json.loads(text)

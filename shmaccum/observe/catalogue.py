@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from shmaccum._core import HISTOGRAM_BUCKETS
 from shmaccum.observe.report import SlabReport
@@ -62,10 +63,12 @@ class HistogramValue:
     counts: dict[float, int]
     total: float
 
-    @property
-    def count(self) -> int:
-        """Number of all values."""
-        return self.counts[math.inf]
+    def parts(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        """Yield its series: ``bucket`` with each bound as Prometheus writes it, ``count`` of all values, ``sum``."""
+        for bound, count in self.counts.items():
+            yield "bucket", {"le": "+Inf" if bound == math.inf else repr(bound)}, count
+        yield "count", {}, self.counts[math.inf]
+        yield "sum", {}, self.total
 
 
 Labels = tuple[str, ...]
@@ -132,11 +135,6 @@ def histogram(buckets: Buckets, distribution: Distribution) -> HistogramValue:
     return HistogramValue(counts, distribution.total * buckets.unit)
 
 
-def le(bound: float) -> str:
-    """Return a bucket's upper bound as Prometheus writes it."""
-    return "+Inf" if bound == math.inf else repr(bound)
-
-
 def opentelemetry_name(metric: Metric) -> str:
     """Return a metric's name in OpenTelemetry, where the unit is no part of it."""
     name = metric.name.removeprefix("shmaccum_").removesuffix("_seconds")
@@ -168,26 +166,22 @@ def _counted(name: str, unit: str, kafkas: str) -> Metric:
     return _of_slab(name, _COUNTER, unit, lambda slab: slab.metrics[kafkas])
 
 
-def _of_topic(
-    name: str, kind: Kind, unit: str, amount: Callable[[PartitionInfo], float], together: _Together = sum
+def _of_entries(
+    label: str, name: str, kind: Kind, unit: str, amount: Callable[[Any], float], together: _Together = sum
 ) -> Metric:
-    """Return a metric of the entries of a topic or a partition, which can have entries of lanes beside its own."""
+    """Return a metric of all entries with the same labels.
+
+    A topic or a partition can have entries of lanes beside its own, and a broker has one for each of its addresses.
+    """
 
     def read(reading: _Reading) -> Series:
-        return {labels: together(map(amount, entries)) for labels, entries in reading.partitions.items()}
+        by_labels: dict[Labels, list[Any]] = reading.partitions if label == "topic" else reading.brokers
+        return {labels: together(map(amount, entries)) for labels, entries in by_labels.items()}
 
-    return Metric(name, kind, unit, ("topic",), read)
+    return Metric(name, kind, unit, (label,), read)
 
 
-def _of_broker(
-    name: str, kind: Kind, unit: str, amount: Callable[[BrokerInfo], float], together: _Together = sum
-) -> Metric:
-    """Return a metric with one series for each broker, even if it has had several addresses."""
-
-    def read(reading: _Reading) -> Series:
-        return {labels: together(map(amount, brokers)) for labels, brokers in reading.brokers.items()}
-
-    return Metric(name, kind, unit, ("broker",), read)
+_of_topic, _of_broker = partial(_of_entries, "topic"), partial(_of_entries, "broker")
 
 
 def _histogram(name: str, unit: str, buckets: Buckets, distribution: str) -> Metric:

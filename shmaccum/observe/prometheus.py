@@ -59,10 +59,8 @@ def _samples(metric: Metric, labels: dict[str, str], value: Value) -> Iterator[S
     if not isinstance(value, HistogramValue):
         yield Sample(f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name, labels, value)
         return
-    for bound, count in value.counts.items():
-        yield Sample(f"{metric.name}_bucket", {**labels, "le": catalogue.le(bound)}, count)
-    yield Sample(f"{metric.name}_count", labels, value.count)
-    yield Sample(f"{metric.name}_sum", labels, value.total)
+    for part, more, number in value.parts():
+        yield Sample(f"{metric.name}_{part}", labels | more, number)
 
 
 def _empty_family(metric: Metric) -> Family:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from shmaccum._core import Geometry, Super
 from shmaccum.abi import VERSION
@@ -204,7 +204,7 @@ def report(name: str) -> SlabReport:
             refused_without_topic=words[Super.REFUSALS],
             lanes=view.lanes(),
             brokers=found_brokers,
-            distributions=_distributions(words, geometry),
+            distributions={name: _distribution(words, geometry, each) for name, each in _DISTRIBUTIONS.items()},
             recovery=Recovery(
                 lock_takeovers=view.lock_takeovers(),
                 rebuilds=words[Super.REBUILDS],
@@ -223,23 +223,22 @@ def _waiting_ms(words: memoryview) -> int:
     return max(0, time.monotonic_ns() // 1_000_000 - words[Super.WAITING_SINCE_MS])
 
 
-def _distributions(words: memoryview, geometry: Geometry) -> dict[str, Distribution]:
-    def of_sender(which: OfSender) -> Distribution:
+_DISTRIBUTIONS: Final[dict[str, OfSender | OfProcess]] = {
+    "queue_time_us": OfSender.QUEUE_TIME,
+    "delivery_time_us": OfSender.DELIVERY_TIME,
+    "memory_wait_us": OfProcess.MEMORY_WAIT,
+    "batch_records": OfSender.BATCH_RECORDS,
+    "batch_fill_permille": OfSender.BATCH_FILL,
+    "compression_permille": OfSender.COMPRESSION,
+    "record_size_bytes": OfProcess.RECORD_SIZE,
+}
+
+
+def _distribution(words: memoryview, geometry: Geometry, which: OfSender | OfProcess) -> Distribution:
+    """Return a histogram of the sender, or the sum over all processes there ever were."""
+    if isinstance(which, OfSender):
         return read(words, geometry.sender_histogram(which))
-
-    def of_processes(which: OfProcess) -> Distribution:
-        """Return the sum over all processes there ever were."""
-        return read_all(words, (geometry.process_histogram(each, which) for each in range(geometry.max_processes)))
-
-    return {
-        "queue_time_us": of_sender(OfSender.QUEUE_TIME),
-        "delivery_time_us": of_sender(OfSender.DELIVERY_TIME),
-        "memory_wait_us": of_processes(OfProcess.MEMORY_WAIT),
-        "batch_records": of_sender(OfSender.BATCH_RECORDS),
-        "batch_fill_permille": of_sender(OfSender.BATCH_FILL),
-        "compression_permille": of_sender(OfSender.COMPRESSION),
-        "record_size_bytes": of_processes(OfProcess.RECORD_SIZE),
-    }
+    return read_all(words, (geometry.process_histogram(each, which) for each in range(geometry.max_processes)))
 
 
 def user_name(uid: int) -> str | None:

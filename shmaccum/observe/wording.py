@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from shmaccum.errors import escaped
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import PartitionInfo
 from shmaccum.shm.layout import Role
@@ -13,11 +14,6 @@ def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 slot``, ``2,048 slots``."""
     plural = "es" if noun.endswith("ch") else "s"
     return f"{number:,} {noun}{'' if number == 1 else plural}"
-
-
-def printable(text: str) -> str:
-    """Return a text with an escape in place of each character that a terminal would obey."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def in_bytes(size: float) -> str:
@@ -60,4 +56,4 @@ def said(incident: IncidentInfo) -> str:
 def partition_name(partition: PartitionInfo) -> str:
     """Return a partition's name, and the transactional id if the entry is a lane's."""
     name = f"{partition.topic}-{partition.partition}"
-    return name if partition.transactional_id is None else f"{name} of {printable(partition.transactional_id)}"
+    return name if partition.transactional_id is None else f"{name} of {escaped(partition.transactional_id)}"

@@ -20,7 +20,7 @@ from typing import Final
 from shmaccum.abi import VERSION
 from shmaccum.errors import ApiVersionError
 from shmaccum.observe import catalogue
-from shmaccum.observe.catalogue import HistogramValue, Kind, Metric, Value, le, opentelemetry_name
+from shmaccum.observe.catalogue import HistogramValue, Kind, Metric, Value, opentelemetry_name
 from shmaccum.observe.reader import SlabReader, Snapshot
 
 try:
@@ -120,24 +120,18 @@ def _register(meter: Meter, metric: Metric, source: _Source) -> None:
 
 
 def _register_histogram(meter: Meter, metric: Metric, source: _Source) -> None:
-    name = opentelemetry_name(metric)
+    for part, unit, what in (
+        (BUCKET, "{value}", "Values up to le."),
+        (COUNT, "{value}", "All values."),
+        (SUM, metric.unit, "Sum of the values."),
+    ):
+        name = opentelemetry_name(metric) + part
 
-    def values(suffix: str) -> Iterator[tuple[dict[str, str], HistogramValue]]:
-        for attributes, value in source.values(name + suffix, metric):
-            assert isinstance(value, HistogramValue)
-            yield attributes, value
+        def observe(_: CallbackOptions, name: str = name, part: str = part) -> Iterator[Observation]:
+            for attributes, value in source.values(name, metric):
+                assert isinstance(value, HistogramValue)
+                for each, more, number in value.parts():
+                    if f".{each}" == part:
+                        yield Observation(number, attributes | more)
 
-    def buckets(_: CallbackOptions) -> Iterator[Observation]:
-        for attributes, value in values(BUCKET):
-            for bound, count in value.counts.items():
-                yield Observation(count, {**attributes, LE: le(bound)})
-
-    def count(_: CallbackOptions) -> Iterator[Observation]:
-        return (Observation(value.count, attributes) for attributes, value in values(COUNT))
-
-    def total(_: CallbackOptions) -> Iterator[Observation]:
-        return (Observation(value.total, attributes) for attributes, value in values(SUM))
-
-    meter.create_observable_counter(name + BUCKET, [buckets], "{value}", f"{metric.help} Values up to le.")
-    meter.create_observable_counter(name + COUNT, [count], "{value}", f"{metric.help} All values.")
-    meter.create_observable_counter(name + SUM, [total], metric.unit, f"{metric.help} Sum of the values.")
+        meter.create_observable_counter(name, [observe], unit, f"{metric.help} {what}")

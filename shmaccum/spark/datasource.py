@@ -27,7 +27,6 @@ from shmaccum.spark.continuous import FORMAT, refuse_at_start, refuse_at_trigger
 from shmaccum.spark.exactly_once import ExactlyOnce
 from shmaccum.spark.options import check_names, producer_config
 from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
-from shmaccum.spark.task import WriteTask
 
 _WRITES_ONLY: Final = (
     "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10. A table to write to needs "
@@ -144,7 +143,7 @@ def _lower_case(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 
-def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
+def write_task(options: Mapping[str, str], schema: StructType) -> writers.WriteTask:
     """Check a write completely, and return its task for the executors. Raises as `ShmAccumDataSource.writer`."""
     lower_case = _lower_case(options)
     check_names(lower_case)
@@ -156,4 +155,4 @@ def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
     warn_of_unused(schema, columns)
     if timestamp_column is None:
         warn_of_timestamp(schema)
-    return WriteTask(producer_config(lower_case), topic, columns, timestamp_column=timestamp_column)
+    return writers.WriteTask(producer_config(lower_case), topic, columns, timestamp_column=timestamp_column)

@@ -32,7 +32,7 @@ def deliver(
     columns: Mapping[str, str],
     on_first: Callable[[], object] | None = None,
 ) -> tuple[int, int]:
-    """Send the rows of one task and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
+    """Send the rows of one task and wait until they are acknowledged: see `shmaccum.spark.writers.WriteTask`.
 
     ``on_first`` is called once the first rows are acknowledged, before more are taken from ``batches``.
     Return the number of rows, and the bytes of their keys and values.

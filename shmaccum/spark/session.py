@@ -39,9 +39,6 @@ def register(spark: SparkSession) -> None:
     (``spark.sql.execution.pyspark.python`` is set, if it is not). So an archive need not be unpacked on the driver.
 
     ``DataStreamWriter`` also refuses this format with ``trigger(continuous=...)`` (`shmaccum.spark.continuous`).
-
-    Args:
-        spark: the session.
     """
     if is_connect(spark):
         _add(spark)

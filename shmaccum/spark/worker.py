@@ -56,11 +56,9 @@ def producer(config: Mapping[str, object] | ProducerConfig) -> Producer:
     A relative ``log.dir`` starts at the worker's own directory, which differs between executors. A serializer or
     interceptor that is not given by its dotted name is a new object in every task, and so creates a new producer.
 
-    Args:
-        config: settings by Kafka's names, without Spark's prefix ``kafka.``, or a `ProducerConfig`.
+    ``config``: settings by Kafka's names, without Spark's prefix ``kafka.``, or a `ProducerConfig`.
 
-    Raises:
-        ShmaccumError: as `Producer`.
+    Raises ShmaccumError: as `Producer`.
     """
     if not isinstance(config, ProducerConfig):
         config = ProducerConfig.parse(config)

@@ -1,12 +1,17 @@
-"""The writers that Spark pickles to the executors, for every pyspark from 4.0 on.
+"""A task of a write, its result, and the writers: what Spark pickles between driver and executors.
 
-Each converts Spark's input to Arrow batches for a `WriteTask`.
+The writers are for every pyspark from 4.0 on: each converts Spark's input to Arrow batches for a `WriteTask`.
+
+The driver's processes that plan and commit a job need nothing else. They can be new for every job, because Spark ends
+them after a minute of idleness. So this module imports neither pyarrow nor the producer; an executor imports both when
+its first task begins.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +20,9 @@ import pyspark.sql.datasource
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
-from shmaccum.errors import ConfigError
-from shmaccum.spark.exactly_once import ExactlyOnce, TransactionResult
-from shmaccum.spark.task import TaskCommit, WriteTask
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ConfigError, ShmaccumError
+from shmaccum.spark.exactly_once import ExactlyOnce, TaskPlan, TransactionResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +34,53 @@ ROWS_PER_BATCH: Final = 10_000
 
 Commits = Sequence[WriterCommitMessage | None]
 """The tasks' results; None for one that failed."""
+
+
+@dataclass(frozen=True)
+class TaskCommit(WriterCommitMessage):
+    """A task's result for the driver: how much it wrote, all of it acknowledged."""
+
+    records: int
+    bytes: int
+    """Of keys and values."""
+    result: TransactionResult | None = None
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """The common part of all tasks of a write; made on the driver and pickled to the executors."""
+
+    config: ProducerConfig
+    topic: str | None
+    """Of all rows; None if the column ``topic`` gives it."""
+    columns: Mapping[str, str]
+    """Those that make records, with their types as Spark writes them."""
+    plan: TaskPlan | None = None
+    timestamp_column: str | None = None
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Send the rows of one task and wait until they are acknowledged.
+
+        Raises:
+            SerializationError: a topic is null.
+            KafkaError: a row was refused, or failed; the text has the number of failed rows.
+            SlabError, SenderError: the slab cannot be used, or the sender cannot be started.
+        """
+        from shmaccum.spark.delivery import deliver
+        from shmaccum.spark.worker import producer
+
+        names = ["timestamp" if name == self.timestamp_column else name for name in self.columns]
+        columns = dict(zip(names, self.columns.values(), strict=True))
+        batches = (batch.select(list(self.columns)).rename_columns(names) for batch in batches)
+        try:
+            if self.plan is not None:
+                return TaskCommit(*self.plan.write(batches, self.config, self.topic, columns))
+            records, size = deliver(batches, producer(self.config), self.topic, columns)
+        except ShmaccumError as error:
+            from shmaccum.spark.options import with_options_named
+
+            raise with_options_named(error) from error.__cause__
+        return TaskCommit(records, size)
 
 
 class ArrowTask:
@@ -143,7 +195,7 @@ if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with 
 
 def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     """Yield rows as Arrow batches that have only ``columns``, by their types as Spark writes them."""
-    import pyarrow as pa  # not at the top: the driver's processes, which commit, do not need it
+    import pyarrow as pa
 
     kinds = {
         "string": pa.string(),

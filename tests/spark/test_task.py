@@ -29,9 +29,8 @@ from shmaccum.errors import ConfigError, RecordBatchTooLargeError, Serialization
 from shmaccum.spark import producer
 from shmaccum.spark.delivery import group_by_topic, parts_of
 from shmaccum.spark.schema import record_columns
-from shmaccum.spark.task import TaskCommit, WriteTask
 from shmaccum.spark.worker import acknowledge_at_once
-from shmaccum.spark.writers import ROWS_PER_BATCH, BatchWriter, StreamRowWriter, batches_of_rows
+from shmaccum.spark.writers import ROWS_PER_BATCH, BatchWriter, StreamRowWriter, TaskCommit, WriteTask, batches_of_rows
 
 Configure = Callable[..., ProducerConfig]
 

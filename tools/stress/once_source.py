@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import StructType
 
 from shmaccum.spark.datasource import ShmAccumDataSource
-from shmaccum.spark.task import TaskCommit, WriteTask
+from shmaccum.spark.writers import TaskCommit, WriteTask
 from tools.stress.lots import Lots, die, die_with_jvm
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.tables import TABS
+from shmaccum.errors import escaped
 from shmaccum.observe.report import UnreadableSlab
 from shmaccum.observe.verdict import Finding, Level, findings
-from shmaccum.observe.wording import count, in_bytes, printable, span
+from shmaccum.observe.wording import count, in_bytes, span
 
 _STYLES: Final = {Level.HEALTHY: "bold green", Level.WARNING: "bold yellow", Level.FAULT: "bold red"}
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -151,7 +152,7 @@ def _table(history: History, choices: Choices, width: int, room: int) -> Rendera
 
 def _foot(choices: Choices) -> Text:
     if choices.is_typing or choices.contains:
-        return Text(f"rows with: {printable(choices.contains)}{'_' if choices.is_typing else '   (/ Esc shows all)'}")
+        return Text(f"rows with: {escaped(choices.contains)}{'_' if choices.is_typing else '   (/ Esc shows all)'}")
     return Text(f"{_KEYS}  ? help", style="dim", no_wrap=True, overflow="ellipsis")
 
 

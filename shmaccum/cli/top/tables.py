@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from rich.cells import cell_len
 
 from shmaccum.cli.top.history import History
-from shmaccum.observe.wording import in_bytes, partition_name, printable, role_names, since, span
+from shmaccum.observe.wording import in_bytes, partition_name, role_names, since, span
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import BrokerState
 
@@ -116,7 +116,7 @@ def _brokers(history: History) -> Sequence[Column]:
 
     return (
         Column("BROKER", lambda each: each.node, lambda each: str(each.node) if each.node >= 0 else "-", rank=0),
-        Column("ADDRESS", lambda each: each.address, lambda each: printable(each.address), is_text=True),
+        Column("ADDRESS", lambda each: each.address, is_text=True),
         Column(
             "STATE",
             lambda each: each.state,

@@ -359,8 +359,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """Ask a broker for one topic, or all; the time limit is 60 s if ``timeout`` is negative.
 
-        Raises:
-            KafkaException: no broker answered in time, or the cluster refuses us.
+        Raises KafkaException: no broker answered in time, or the cluster refuses us.
         """
         return self._metadata(None if topic is None else [topic], timeout)
 

@@ -76,6 +76,12 @@ _OF_CONSUMERS: Final = """
 OF_CONSUMERS: Final = frozenset(_OF_CONSUMERS.split())
 """Settings of consumers, which librdkafka's producer ignores, too."""
 
+_TOKENS: Final = """
+    enable.sasl.oauthbearer.unsecure.jwt sasl.oauthbearer.config sasl.oauthbearer.client.id
+    sasl.oauthbearer.client.secret sasl.oauthbearer.scope sasl.oauthbearer.extensions
+    sasl.oauthbearer.token.endpoint.url
+"""
+
 REFUSED: Final[Mapping[str, str]] = {
     "batch.num.messages": "leave it out: batch.size bounds a batch",
     "queue.buffering.backpressure.threshold": "leave it out: max.in.flight.requests.per.connection bounds the requests",
@@ -94,13 +100,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "ssl.providers": "leave it out: the providers are those that OpenSSL is configured for",
     "sasl.kerberos.kinit.cmd": "leave it out: with sasl.kerberos.keytab the sender renews tickets in time",
     "sasl.kerberos.min.time.before.relogin": "leave it out: the sender renews tickets in time",
-    "enable.sasl.oauthbearer.unsecure.jwt": "sasl.oauthbearer.token.provider names a callable that returns a token",
-    "sasl.oauthbearer.config": "sasl.oauthbearer.token.provider names a callable that returns a token",
-    "sasl.oauthbearer.client.id": "sasl.oauthbearer.token.provider names a callable that returns a token",
-    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.token.provider names a callable that returns a token",
-    "sasl.oauthbearer.scope": "sasl.oauthbearer.token.provider names a callable that returns a token",
-    "sasl.oauthbearer.extensions": "sasl.oauthbearer.token.provider names a callable that returns a token",
-    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.provider names a callable that returns a token",
+    **dict.fromkeys(_TOKENS.split(), "sasl.oauthbearer.token.provider names a callable that returns a token"),
 }
 """librdkafka's setting -> what to do instead."""
 

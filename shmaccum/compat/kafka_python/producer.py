@@ -132,8 +132,7 @@ class KafkaProducer:
 
         A closed producer has nothing to wait for: the call does nothing then, as kafka-python's.
 
-        Raises:
-            KafkaTimeoutError: some are pending after ``timeout`` s.
+        Raises KafkaTimeoutError: some are pending after ``timeout`` s.
         """
         if not self._closed:
             with raising_their_errors():
@@ -170,11 +169,7 @@ class KafkaProducer:
     # --- looking ------------------------------------------------------------------------------------
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Return the numbers of a topic's partitions.
-
-        Raises:
-            KafkaTimeoutError: there was no metadata within ``max_block_ms``.
-        """
+        """Return the numbers of a topic's partitions. Raises KafkaTimeoutError: none within ``max_block_ms``."""
         with raising_their_errors():
             return self._open().partitions_for(topic)
 
@@ -185,8 +180,7 @@ class KafkaProducer:
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """Return metrics by Kafka's names, in groups; None with ``metrics_enabled=False``.
 
-        Raises:
-            NotImplementedError: ``raw`` asks for kafka-python's own objects.
+        Raises NotImplementedError: ``raw`` asks for kafka-python's own objects.
         """
         if raw:
             raise NotImplementedError("metrics(raw=True) returns kafka-python's own objects, which there are none of")
