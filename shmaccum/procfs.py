@@ -35,9 +35,12 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def parent(pid: int) -> int:
-    """Return a process's parent. Raises OSError: it does not exist."""
-    return int(_stat(pid)[1])
+def ancestors() -> Iterator[int]:
+    """Yield the pids of this process's ancestors, the nearest first, without init. Raises OSError: one has ended."""
+    pid = os.getppid()
+    while pid > 1:
+        yield pid
+        pid = int(_stat(pid)[1])
 
 
 def _stat(pid: int | str) -> list[bytes]:

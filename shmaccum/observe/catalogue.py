@@ -266,14 +266,12 @@ BY_TOPIC: Final = (
         Times that a batch was put back to be sent again."""),
     _of_topic(
         "shmaccum_queued_records", _GAUGE, "{record}", lambda each: each.queued_records + each.in_flight_records
-    ).says("""
-        Records in the slab that are not delivered."""),
+    ).says("Records in the slab that are not delivered."),
     _of_topic("shmaccum_queued_bytes", _GAUGE, "By", lambda each: each.queued_bytes + each.in_flight_bytes).says("""
         Bytes of batches that are not delivered, uncompressed."""),
-    _of_topic(
-        "shmaccum_oldest_record_age_seconds", _GAUGE, "s", lambda each: each.oldest_ms * _MILLISECOND, max
-    ).says("""
-        Age of the oldest batch that is not delivered; 0 if there is none."""),
+    _of_topic("shmaccum_oldest_record_age_seconds", _GAUGE, "s", lambda each: each.oldest_ms * _MILLISECOND, max).says(
+        "Age of the oldest batch that is not delivered; 0 if there is none."
+    ),
     Metric("shmaccum_partitions_without_leader", _GAUGE, "{partition}", ("topic",), _without_leader).says("""
         Partitions without a known leader: nothing is sent there."""),
 )
@@ -284,10 +282,9 @@ OF_SLABS: Final = (
         Calls of `send` and `send_batch` that failed before acceptance. Reasons: topic (no metadata), memory,
         too_large, lock, argument, other. An empty topic stands for all names without an entry in the slab's
         table."""),
-    _of_slab(
-        "shmaccum_slab_created_timestamp_seconds", _GAUGE, "s", lambda slab: slab.created_ms * _MILLISECOND
-    ).says("""
-        When the slab was created, in seconds since 1970."""),
+    _of_slab("shmaccum_slab_created_timestamp_seconds", _GAUGE, "s", lambda slab: slab.created_ms * _MILLISECOND).says(
+        "When the slab was created, in seconds since 1970."
+    ),
     _of_slab("shmaccum_buffer_total_bytes", _GAUGE, "By", lambda slab: slab.memory.total).says("""
         Memory for batches: buffer.memory."""),
     _of_slab("shmaccum_buffer_available_bytes", _GAUGE, "By", lambda slab: slab.memory.available).says("""
@@ -308,8 +305,7 @@ OF_SLABS: Final = (
             ("processes",): len(reading.slab.processes),
             ("topics",): reading.slab.tables.topic_entries,
         },
-    ).says("""
-        Entries in use of the tables of processes, topics, partitions."""),
+    ).says("Entries in use of the tables of processes, topics, partitions."),
     Metric(
         "shmaccum_table_limit",
         _GAUGE,
@@ -320,8 +316,7 @@ OF_SLABS: Final = (
             ("processes",): reading.slab.tables.max_processes,
             ("topics",): reading.slab.tables.max_topics,
         },
-    ).says("""
-        Entries that these tables have."""),
+    ).says("Entries that these tables have."),
     Metric("shmaccum_processes", _GAUGE, "{process}", ("role", "state"), _processes).says("""
         Processes that use the slab: alive, stopped, or dead and not yet cleaned up. One can have two roles."""),
     _counted("shmaccum_records_appended", "{record}", "record-append-total").says("""
@@ -351,10 +346,9 @@ OF_SLABS: Final = (
     ERRORS,
     Metric("shmaccum_lasting_errors", _GAUGE, "{error}", ("error",), _lasting_errors).says("""
         Errors that last now, such as a broker that cannot be reached, by their class."""),
-    _of_broker(
-        "shmaccum_broker_connected", _GAUGE, "1", lambda each: int(each.state is BrokerState.READY), max
-    ).says("""
-        1 if the sender has a connection to the broker."""),
+    _of_broker("shmaccum_broker_connected", _GAUGE, "1", lambda each: int(each.state is BrokerState.READY), max).says(
+        "1 if the sender has a connection to the broker."
+    ),
     Metric("shmaccum_broker_failed", _GAUGE, "1", ("broker",), _failed_brokers).says("""
         1 if the last connection to the broker failed, until the next try."""),
     _of_broker("shmaccum_broker_connections", _COUNTER, "{connection}", lambda each: each.connections).says("""
@@ -367,8 +361,7 @@ OF_SLABS: Final = (
         Requests without an answer."""),
     _of_broker(
         "shmaccum_oldest_request_age_seconds", _GAUGE, "s", lambda each: each.waiting_ms * _MILLISECOND, max
-    ).says("""
-        Age of the oldest request without an answer."""),
+    ).says("Age of the oldest request without an answer."),
     Metric("shmaccum_request_latency_seconds", _HISTOGRAM, "s", ("broker",), _latencies, _TIMES).says("""
         From a request to its answer."""),
     _histogram("shmaccum_queue_time_seconds", "s", _TIMES, "queue_time_us").says("""

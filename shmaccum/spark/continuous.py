@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from shmaccum.errors import ConfigError
-from shmaccum.procfs import parent
+from shmaccum.procfs import ancestors
 
 logger = logging.getLogger(__name__)
 
@@ -133,12 +133,10 @@ def _query_threads() -> tuple[int, int]:
 
     The JVM is the nearest ancestor that runs queries. If none is found, both are 0.
     """
-    pid = os.getppid()
-    while pid > 1:
+    for pid in ancestors():
         names = _thread_names(pid)
         if _QUERY_THREAD in names:
             return names.count(_QUERY_THREAD), names.count(_CONTINUOUS_THREAD)
-        pid = parent(pid)
     return 0, 0
 
 

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyspark.sql.datasource
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from shmaccum.cluster import check_topic
@@ -90,17 +84,11 @@ class ShmAccumDataSource(DataSource):
         refuse_at_trigger()
         return FORMAT
 
-    def schema(self) -> StructType:
-        """Refuse to return a schema: there is nothing to read, by a ConfigError."""
+    def reader(self, schema: StructType | None = None) -> NoReturn:
+        """Refuse to read, and to return a schema, by a ConfigError."""
         raise ConfigError(_WRITES_ONLY)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Refuse to read, by a ConfigError."""
-        raise ConfigError(_WRITES_ONLY)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Refuse to read, by a ConfigError."""
-        raise ConfigError(_WRITES_ONLY)
+    schema = streamReader = reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch job.
@@ -112,11 +100,7 @@ class ShmAccumDataSource(DataSource):
         """
         if overwrite:
             raise ConfigError("save mode overwrite is not supported: records stay in their topic; use append")
-        task = write_task(self.options, schema)
-        exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=False)
-        if exactly_once is not None:
-            task = replace(task, config=exactly_once.config, plan=exactly_once.plan())
-        return writers.BatchWriter(task, exactly_once)
+        return writers.BatchWriter(*self._task(schema, is_stream=False, is_planned=True))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; ``overwrite``, output mode complete, appends too.
@@ -128,15 +112,21 @@ class ShmAccumDataSource(DataSource):
         is_planned = not self._is_unpickled
         if is_planned:
             refuse_at_start(self.options.get("checkpointLocation"))
-        task = write_task(self.options, schema)
-        exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=True)
-        if exactly_once is not None:
-            plan = exactly_once.plan() if is_planned else None
-            task = replace(task, config=exactly_once.config, plan=plan)
+        task, exactly_once = self._task(schema, is_stream=True, is_planned=is_planned)
         has_arrow = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")  # came with pyspark 4.1
         writer = writers.StreamArrowWriter(task) if has_arrow else writers.StreamRowWriter(task)
         writer.exactly_once = exactly_once
         return writer
+
+    def _task(
+        self, schema: StructType, *, is_stream: bool, is_planned: bool
+    ) -> tuple[writers.WriteTask, ExactlyOnce | None]:
+        task = write_task(self.options, schema)
+        exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=is_stream)
+        if exactly_once is not None:
+            plan = exactly_once.plan() if is_planned else None
+            task = replace(task, config=exactly_once.config, plan=plan)
+        return task, exactly_once
 
 
 def _lower_case(options: Mapping[str, str]) -> dict[str, str]:

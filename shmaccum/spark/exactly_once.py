@@ -16,10 +16,11 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -27,7 +28,7 @@ from pyspark import TaskContext
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, IllegalStateError, ProducerFencedError
-from shmaccum.procfs import parent
+from shmaccum.procfs import ancestors
 from shmaccum.spark.options import PREFIX, producer_config
 
 if TYPE_CHECKING:
@@ -298,16 +299,11 @@ def _driver() -> Driver:
     """Return the application's JVM, of which this process is a descendant; or the parent."""
     from shmaccum.transactions.writer_state import Driver
 
-    pid = os.getppid()
-    while pid > 1:
-        try:
-            with open(f"/proc/{pid}/comm", "rb") as file:
-                if file.read().strip() == b"java":
-                    break
-            pid = parent(pid)
-        except OSError:
-            pid = 0
-    return Driver.of(pid if pid > 1 else os.getppid())
+    with suppress(OSError):
+        for pid in ancestors():
+            if Path(f"/proc/{pid}/comm").read_bytes().strip() == b"java":
+                return Driver.of(pid)
+    return Driver.of(os.getppid())
 
 
 def _query_id() -> str:

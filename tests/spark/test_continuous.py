@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,19 +10,14 @@ from typing import Any
 import pytest
 from fixture_types import LogCapture, Written
 from processes import wait_until
-from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-from pyspark.sql.types import StructType
 from spark_writes import write_stream
 
 from shmaccum.errors import ConfigError
 from shmaccum.spark import ShmAccumDataSource, register
 from shmaccum.spark.continuous import refuse_at_start
-from shmaccum.spark.datasource import write_task
-from shmaccum.spark.writers import StreamRowWriter
 
 Options = dict[str, str]
 
@@ -118,6 +112,8 @@ def test_beside_a_continuous_query_of_another_sink_only_ours_is_refused(
         write_stream(lines, options, tmp_path / "batches", topic="beside")
         unknown = lines.writeStream.format("shmaccum").options(**options, topic="beside-unknown")
         unknown.trigger(availableNow=True).start().awaitTermination()
+    epochs = (tmp_path / "another" / "offsets").glob("[0-9]*")
+    assert {each.read_text().split("\n")[1] for each in epochs} == {EPOCH.split("\n")[1]}
     for topic in ("beside", "beside-unknown"):
         assert sorted(record.value for record in written(topic)) == [b"0", b"1", b"2"]
 
@@ -206,46 +202,3 @@ def test_a_query_does_not_skip_the_rows_of_epochs_that_were_not_written(
     run("shmaccum")
     assert len(written("skipped")) == 3
     refuse_at_start(str(checkpoint))
-
-
-# --- refused where an epoch is committed ---------------------------------------------------------------
-
-
-class TellingWriter(StreamRowWriter):
-    """Leaves a file when it is asked to commit."""
-
-    def commit(self, messages: Any, batchId: int) -> None:
-        Path(self.asked).touch()
-        super().commit(messages, batchId)
-
-
-class TellingDataSource(ShmAccumDataSource):
-    """Plans without a look at the trigger."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "shmaccum-telling"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        writer = TellingWriter(write_task({name: self.options[name] for name in self.options}, schema))
-        writer.asked = self.options["asked"]
-        return writer
-
-
-def test_an_epoch_without_rows_is_not_committed(spark: SparkSession, options: Options, tmp_path: Path) -> None:
-    """What is left where the trigger was not seen; Spark continues, and its offsets look as assumed above."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
-    spark.dataSource.register(TellingDataSource)
-    query = rates(spark).writeStream.format("shmaccum-telling")
-    query = query.options(**options, topic="t", asked=str(tmp_path / "asked"))
-    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(continuous="100 milliseconds")
-    offsets = tmp_path / "checkpoint" / "offsets"
-    with stopped(query.start()) as running:
-
-        def is_asked() -> bool:
-            assert running.isActive, running.exception()
-            return (tmp_path / "asked").exists() and len(list(offsets.glob("[0-9]*"))) >= 10
-
-        wait_until(is_asked, "Spark commits epochs")
-    assert list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")) == []
-    assert {each.read_text().split("\n")[1] for each in offsets.glob("[0-9]*")} == {""}

@@ -114,12 +114,15 @@ def test_options_of_a_job_that_moves_over_stay_as_they_are() -> None:
             "kafka.acks": "all",
             "kafka.compression.type": "lz4",
             "includeHeaders": "true",
-            "topic": "t",
+            "kafka.LINGER.ms": "77",
+            "Kafka.Log.Dir": "logs",
+            "TOPIC": "t",
         },
         VALUE,
     ).config
     assert config.bootstrap_servers == ("host1:9092", "host2:9092")
     assert (config.sasl_username, config.sasl_password) == ("alice", Password("s3cret"))
+    assert (config.linger_ms, config.log_dir) == (77, str(Path("logs").absolute())), "the driver's, for all executors"
     sent = cloudpickle.loads(cloudpickle.dumps(config))
     assert sent.as_dict() == config.as_dict()
 
@@ -132,14 +135,6 @@ def test_options_of_spark_are_ignored_and_unknown_ones_with_a_warning(caplog: Lo
     for _ in range(2):
         write_task(given | {"mergeSchema": "true"}, VALUE)
     assert caplog.messages == ["Option mergeschema is unknown, and ignored. docs/spark.md has the options."]
-
-
-def test_options_are_those_of_the_producer_whatever_their_case() -> None:
-    given = {"TOPIC": "t", "Kafka.Transport": "log", "Kafka.Log.Dir": "logs", "kafka.LINGER.ms": "77"}
-    config = write_task(given, VALUE).config
-    assert config.linger_ms == 77
-    # The executors have directories of their own: what is relative is the driver's.
-    assert config.log_dir == str(Path("logs").absolute())
 
 
 def test_a_stream_is_written_from_arrow_batches_where_pyspark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:

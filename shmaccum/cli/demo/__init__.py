@@ -227,23 +227,24 @@ class _SlabWatch:
     def following(self, total: int) -> Iterator[None]:
         """Look at the slab during the block, and print in a few lines how many of ``total`` are acknowledged."""
         ended = threading.Event()
-        thread = threading.Thread(target=self._follow, args=(ended, total), name="slab watch")
+
+        def follow() -> None:
+            lines, is_last = 0, False
+            while not is_last:
+                is_last = ended.wait(_LOOK_EVERY_S)
+                self.look()
+                acknowledged = int(self.metrics.get("record-send-total", 0))
+                if acknowledged * _LINES >= total * (lines + 1):
+                    lines = acknowledged * _LINES // total
+                    print(f"sending: {acknowledged:,} of {total:,} records are acknowledged", flush=True)
+
+        thread = threading.Thread(target=follow, name="slab watch")
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
-
-    def _follow(self, ended: threading.Event, total: int) -> None:
-        lines, is_last = 0, False
-        while not is_last:
-            is_last = ended.wait(_LOOK_EVERY_S)
-            self.look()
-            acknowledged = int(self.metrics.get("record-send-total", 0))
-            if acknowledged * _LINES >= total * (lines + 1):
-                lines = acknowledged * _LINES // total
-                print(f"sending: {acknowledged:,} of {total:,} records are acknowledged", flush=True)
 
 
 _ROWS: Final = {

@@ -67,8 +67,26 @@ class LogTarget:
             ) from error
 
     def read_back(self) -> TopicContents:
-        """Read the log."""
-        return read_topic(self._directory, self.topic)
+        """Read all partitions by kafka-python: check every CRC, and that offsets are consecutive from 0."""
+        from kafka.record import MemoryRecords
+
+        contents = TopicContents()
+        for partition in sorted(self._directory.glob(f"{self.topic}-*")):
+            offset = 0
+            for segment in sorted(partition.glob("*.log")):
+                data = segment.read_bytes()
+                log = MemoryRecords(data)
+                while (batch := log.next_batch()) is not None:
+                    if not batch.validate_crc():
+                        contents.problems.append(
+                            f"{segment}: the CRC of the batch at offset {batch.base_offset} is wrong"
+                        )
+                    for record in batch:
+                        contents.add(str(segment), record.offset, offset, record.key, record.value)
+                        offset = record.offset + 1
+                if rest := len(data) - log.valid_bytes():
+                    contents.problems.append(f"{segment}: {rest} bytes at its end are not a whole batch")
+        return contents
 
     def _clear(self) -> None:
         there = list(self._directory.iterdir()) if self._directory.exists() else []
@@ -89,24 +107,3 @@ class LogTarget:
         name, _, partition = entry.name.rpartition("-")
         is_partition = name == self.topic and partition.isdigit() and entry.is_dir() and not entry.is_symlink()
         return is_partition or entry.name in (_MARKER, ".lock")
-
-
-def read_topic(log_dir: Path, topic: str) -> TopicContents:
-    """Read all partitions of a topic by kafka-python: check every CRC, and that offsets are consecutive from 0."""
-    from kafka.record import MemoryRecords
-
-    contents = TopicContents()
-    for partition in sorted(log_dir.glob(f"{topic}-*")):
-        offset = 0
-        for segment in sorted(partition.glob("*.log")):
-            data = segment.read_bytes()
-            log = MemoryRecords(data)
-            while (batch := log.next_batch()) is not None:
-                if not batch.validate_crc():
-                    contents.problems.append(f"{segment}: the CRC of the batch at offset {batch.base_offset} is wrong")
-                for record in batch:
-                    contents.add(str(segment), record.offset, offset, record.key, record.value)
-                    offset = record.offset + 1
-            if rest := len(data) - log.valid_bytes():
-                contents.problems.append(f"{segment}: {rest} bytes at its end are not a whole batch")
-    return contents

@@ -9,7 +9,7 @@ from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.cli.demo.flights import compare
-from shmaccum.cli.demo.log import read_topic
+from shmaccum.cli.demo.log import LogTarget
 
 A, B, C = '{"n": 1}', '{"n": 2}', '{"n": 3}'
 EXPECTED = {b"UA1": [A, B, B], b"AA2": [C]}
@@ -57,7 +57,8 @@ def test_a_log_that_is_right_and_one_that_is_damaged(settings: Settings, tmp_pat
                 for number in range(10):
                     producer.send("t", b"v%d" % number, key=b"k%d" % partition, partition=partition)
             producer.flush()
-    contents = read_topic(log, "t")
+    target = LogTarget(log, "t", 2, {})
+    contents = target.read_back()
     assert contents.problems == []
     assert contents.records == 40
     assert contents.values == {key: [b"v%d" % number for number in range(10)] * 2 for key in (b"k0", b"k1")}
@@ -69,4 +70,4 @@ def test_a_log_that_is_right_and_one_that_is_damaged(settings: Settings, tmp_pat
         (data[len(data) // 2 :], "offset 10 instead of 0"),
     ):
         segment.write_bytes(damaged)
-        assert read_topic(log, "t").problems == [f"{segment}: {problem}"]
+        assert target.read_back().problems == [f"{segment}: {problem}"]
