@@ -43,9 +43,9 @@ from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.journal import OwnJournal
 from shmaccum.kafka.messages import METADATA
-from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, user_name
+from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports
 from shmaccum.observe.verdict import stopped_holders, tables_in_use
-from shmaccum.observe.wording import count, in_bytes
+from shmaccum.observe.wording import count, in_bytes, user_name
 from shmaccum.sender.logfile import log_path
 from shmaccum.shm import names
 from shmaccum.shm.files import is_of_others

@@ -88,10 +88,7 @@ def _serve(config: ProducerConfig) -> int:
     if config.sender_log_file:
         log += f", {begin_log(config)}"
     serve(
-        config,
-        lambda slab: logger.info("serving slab %s as process %d", slab.name, os.getpid()),
-        log,
-        supervised=True,
+        config, lambda slab: logger.info("serving slab %s as process %d", slab.name, os.getpid()), log, supervised=True
     )
     logger.info("has left")
     return 0

@@ -388,13 +388,7 @@ class SlabSettings(Config, group=Group.SLAB):
 
 
 class ProducerSettings(
-    AccumulatorSettings,
-    DeliverySettings,
-    ConnectionSettings,
-    SecuritySettings,
-    LogSettings,
-    OwnSettings,
-    SlabSettings,
+    AccumulatorSettings, DeliverySettings, ConnectionSettings, SecuritySettings, LogSettings, OwnSettings, SlabSettings
 ):
     """All settings (``org.apache.kafka.clients.producer.ProducerConfig``; for the log, ``LogConfig``)."""
 

@@ -6,7 +6,6 @@ bytes.
 
 from __future__ import annotations
 
-import pwd
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -18,7 +17,7 @@ from shmaccum.abi import VERSION
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.observe.bottleneck import Bottleneck, bottleneck
 from shmaccum.observe.kafka_metrics import slab_metrics
-from shmaccum.observe.wording import role_names
+from shmaccum.observe.wording import role_names, user_name
 from shmaccum.shm import names, shared_settings
 from shmaccum.shm.broker_table import BrokerInfo, brokers
 from shmaccum.shm.distribution import Distribution, read, read_all
@@ -239,14 +238,6 @@ def _distribution(words: memoryview, geometry: Geometry, which: OfSender | OfPro
     if isinstance(which, OfSender):
         return read(words, geometry.sender_histogram(which))
     return read_all(words, (geometry.process_histogram(each, which) for each in range(geometry.max_processes)))
-
-
-def user_name(uid: int) -> str | None:
-    """Return a user's name; None if this host has none for the id."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return None
 
 
 def all_reports(name: str | None = None) -> Iterator[SlabReport | UnreadableSlab]:

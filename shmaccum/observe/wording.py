@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import time
 
 from shmaccum.errors import escaped
@@ -57,3 +58,11 @@ def partition_name(partition: PartitionInfo) -> str:
     """Return a partition's name, and the transactional id if the entry is a lane's."""
     name = f"{partition.topic}-{partition.partition}"
     return name if partition.transactional_id is None else f"{name} of {escaped(partition.transactional_id)}"
+
+
+def user_name(uid: int) -> str | None:
+    """Return a user's name; None if this host has none for the id."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return None

@@ -275,11 +275,7 @@ def refuse_login(message: str, **given: object) -> None:
 
 
 ALICE = {"sasl_username": "alice", "sasl_password": "hush"}
-IN_KEYTAB = {
-    "sasl_kerberos_keytab": "/k",
-    "sasl_kerberos_principal": "me@REALM",
-    "sasl_kerberos_service_name": "kafka",
-}
+IN_KEYTAB = {"sasl_kerberos_keytab": "/k", "sasl_kerberos_principal": "me@REALM", "sasl_kerberos_service_name": "kafka"}
 
 
 class TestJaas:

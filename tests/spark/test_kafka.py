@@ -144,20 +144,6 @@ def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
     assert sorted(seen) == list(range(1_000))
 
 
-def test_an_unused_column_timestamp_leaves_the_records_their_time_of_sending(
-    spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str
-) -> None:
-    """As with Spark's own sink. Brokers remove records by their timestamp: old ones at once."""
-    kafka.admin.create_topic(topic)
-    before = int(time.time() * 1000)
-    for kind in ("timestamp", "bigint"):
-        rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value", f"CAST(1000000 + id AS {kind}) AS timestamp")
-        write(rows, ours, topic=topic)
-    (records,) = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic).values()
-    assert len(records) == 6
-    assert all(before <= record.timestamp()[1] <= time.time() * 1000 for record in records)
-
-
 def test_a_stream_goes_on_where_it_stopped(
     spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:

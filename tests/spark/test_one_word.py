@@ -233,10 +233,7 @@ def noted(config: ProducerConfig, reason: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("servers", "reason"),
-    [
-        ("127.0.0.1:1", "Connection refused"),
-        ("broker.invalid:9092", "(Name or service not known|Temporary failure)"),
-    ],
+    [("127.0.0.1:1", "Connection refused"), ("broker.invalid:9092", "(Name or service not known|Temporary failure)")],
 )
 def test_the_reason_is_named(servers: str, reason: str, options: Options) -> None:
     given = {"kafka.bootstrap.servers": servers, "topic": "t", "kafka.max.block.ms": "500"}

@@ -21,8 +21,10 @@ def headers(value: kinds.DataType) -> kinds.DataType:
 TEXT, BYTES, INT, LONG = kinds.StringType(), kinds.BinaryType(), kinds.IntegerType(), kinds.LongType()
 
 
-def test_every_column_of_a_record_is_taken_and_others_are_ignored() -> None:
-    others = {"timestamp": kinds.ArrayType(INT), "other": kinds.MapType(INT, INT)}
+@pytest.mark.parametrize("timestamp", [kinds.TimestampType(), LONG, kinds.ArrayType(INT)])
+def test_every_column_of_a_record_is_taken_and_others_are_ignored(timestamp: kinds.DataType) -> None:
+    """One named timestamp, too, as by Spark's own sink: brokers remove records of an old time at once."""
+    others = {"timestamp": timestamp, "other": kinds.MapType(INT, INT)}
     frame = schema(headers=headers(BYTES), partition=INT, key=BYTES, value=TEXT, topic=TEXT, **others)
     columns = record_columns(frame, topic_given=False)
     assert set(columns) == set(COLUMN_TYPES)

@@ -131,11 +131,7 @@ def _tabs(history: History, choices: Choices) -> Text:
 
 def _table(history: History, choices: Choices, width: int, room: int) -> RenderableType:
     rows = TABS[choices.tab].rows(
-        history,
-        choices.sorted_by[choices.tab],
-        is_reversed=choices.is_reversed,
-        contains=choices.contains,
-        width=width,
+        history, choices.sorted_by[choices.tab], is_reversed=choices.is_reversed, contains=choices.contains, width=width
     )
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading, is_text in zip(rows.headings, rows.are_texts, strict=True):

@@ -24,20 +24,12 @@ logger = logging.getLogger(__name__)
 RENAMED: Final = LIBRDKAFKAS
 """librdkafka's name -> Kafka's."""
 
-CONVERTED: Final = (
-    "queue.buffering.max.kbytes",
-    "queue.buffering.max.messages",
-    "batch.size",
-    "socket.timeout.ms",
-    "compression.level",
-    "partitioner",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "delivery.report.only.error",
-    "default.topic.config",
-    "on_delivery",
-    "error_cb",
-)
+_CONVERTED: Final = """
+    queue.buffering.max.kbytes queue.buffering.max.messages batch.size socket.timeout.ms compression.level partitioner
+    ssl.certificate.location ssl.key.location delivery.report.only.error default.topic.config on_delivery error_cb
+"""
+
+CONVERTED: Final = frozenset(_CONVERTED.split())
 """Settings with a meaning here that no single setting of Kafka has."""
 
 ONLY: Final[Mapping[str, tuple[str, str]]] = {
