@@ -844,9 +844,6 @@ cdef class Appender:
         self.producer.header_size = V2_HEADER_SIZE if magic == V2 else 0
         self.producer.keeps_checksums = segment.geometry.sizes.keeps_checksums and magic == V2
 
-    def __reduce__(self):
-        raise TypeError("an Appender cannot be pickled: its memory belongs to this process")
-
     def append(
         self,
         uint64_t partition,
@@ -1037,10 +1034,9 @@ cdef class Appender:
         cdef Queue queue
         cdef Record record
         cdef EncodedRows of
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef Segment segment = self._opened()
         self._check_slot(batch.slot)
-        damage.kind = SOUND
         _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
         of.slot, of.batch, of.commit = batch.slot, batch.generation << BATCH_SLOT_BITS | batch.slot, commit
@@ -1080,12 +1076,11 @@ cdef class Appender:
         cdef Handle handles[MOST_TAKEN]
         cdef Queue queue
         cdef Record record
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef Py_ssize_t index
         cdef Segment segment = self._opened()
         if len(buffers) > MOST_TAKEN:
             raise ValueError(f"{len(buffers)} batches, of {MOST_TAKEN} at most")
-        damage.kind = SOUND
         _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
         for index in range(len(buffers)):

@@ -168,9 +168,6 @@ cdef class RecordBatch:
         self.at = (regions.headers + slot * regions.header_size) // WORD
         self.partition_at = (regions.partitions + self.partition * sizeof(PartitionEntry)) // WORD
 
-    def __reduce__(self):
-        raise TypeError("a RecordBatch cannot be pickled: its memory belongs to this process")
-
     @property
     def state(self):
         """State of the slot, a `SlotState`."""

@@ -53,9 +53,6 @@ cdef class Completer:
         self.rings = rings_of(segment)
         self.histograms = <HistogramEntry *>(segment.memory + segment.geometry.regions.histograms)
 
-    def __reduce__(self):
-        raise TypeError("a Completer cannot be pickled: its memory belongs to this process")
-
     def conclude(
         self,
         RecordBatch batch not None,

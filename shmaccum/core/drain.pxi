@@ -130,6 +130,8 @@ cdef int check_deque(damaged, uint64_t entry, const Damage *damage) except -1:
 cdef class PartitionDeques:
     """The deques of a slab's partitions, for the sender. Each method is one section, but for two that only look.
 
+    `ReadyCheck` takes batches that are due.
+
     The first item of what a section returns is a status, as of `BufferPool`.
 
     Args:
@@ -148,36 +150,6 @@ cdef class PartitionDeques:
     def __cinit__(self, Segment segment not None, damaged):
         self.segment, self.damaged, self.deques = segment, damaged, deques_of(segment)
 
-    def __reduce__(self):
-        raise TypeError("PartitionDeques cannot be pickled: their memory belongs to this process")
-
-    def drain(self, list entries not None, list slots not None, list sizes not None):
-        """Take the first batches of partitions that share a lock, where they still are due.
-
-        Args:
-            entries: the partitions', of one stripe; at most `MOST_DRAINED`.
-            slots: their first batches.
-            sizes: how many bytes each can have.
-
-        Returns:
-            (status, bitmap of those that were taken).
-        """
-        cdef Candidate batches[MOST_DRAINED]
-        cdef Damage damage
-        cdef uint64_t taken = 0
-        cdef Py_ssize_t index, count = len(entries)
-        if not 0 < count <= MOST_DRAINED or len(slots) != count or len(sizes) != count:
-            raise ValueError(f"{count} partitions, {len(slots)} slots and {len(sizes)} sizes; 1 to {MOST_DRAINED}")
-        for index in range(count):
-            batches[index].entry, batches[index].slot, batches[index].size = entries[index], slots[index], sizes[index]
-            self._check_entry(batches[index].entry)
-            if batches[index].entry % STRIPES != batches[0].entry % STRIPES:
-                raise ValueError(f"partition entries {entries} do not share a lock")
-        damage.kind = SOUND
-        status = drain_stripe(&self.deques, ticket_of(self.segment), batches, <uint64_t>count, &taken, &damage)
-        check_deque(self.damaged, batches[0].entry, &damage)
-        return status, taken
-
     def take_first(self, uint64_t entry, uint64_t slot, uint64_t limits, uint64_t lane=0):
         """Take the first batch of a partition, if it is still this one.
 
@@ -191,10 +163,9 @@ cdef class PartitionDeques:
             (status, whether it was taken).
         """
         cdef Queue queue
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef bint taken = False
         _set_queue(&queue, &self.deques, entry, lane, 0)
-        damage.kind = SOUND
         status = take_first(&self.deques, &queue, ticket_of(self.segment), slot, limits, &taken, &damage)
         check_deque(self.damaged, entry, &damage)
         return status, bool(taken)
@@ -206,9 +177,8 @@ cdef class PartitionDeques:
             (status,).
         """
         cdef Queue queue
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         _set_queue(&queue, &self.deques, entry, 0, 0)
-        damage.kind = SOUND
         status = close_first(&self.deques, &queue, ticket_of(self.segment), slot, &damage)
         check_deque(self.damaged, entry, &damage)
         return (status,)
@@ -220,10 +190,9 @@ cdef class PartitionDeques:
             (status,).
         """
         cdef Queue queue
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         _set_queue(&queue, &self.deques, entry, 0, 0)
         self._check_slot(slot)
-        damage.kind = SOUND
         status = put_back(&self.deques, &queue, ticket_of(self.segment), slot, &damage)
         check_deque(self.damaged, entry, &damage)
         return (status,)
@@ -252,18 +221,12 @@ cdef class PartitionDeques:
         Returns:
             (status,).
         """
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         if number >= STRIPES:
             raise IndexError(f"stripe {number} of {STRIPES}")
-        damage.kind = SOUND
         status = rebuild_stripe(&self.deques, number, ticket_of(self.segment), &damage)
         check_deque(self.damaged, number, &damage)
         return (status,)
-
-    cdef int _check_entry(self, uint64_t entry) except -1:
-        if entry >= self.deques.max_partitions:
-            raise IndexError(f"partition entry {entry} of {self.deques.max_partitions}")
-        return 0
 
     cdef int _check_slot(self, uint64_t slot) except -1:
         if slot >= self.deques.slots.slot_count:

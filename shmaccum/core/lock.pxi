@@ -189,9 +189,6 @@ cdef class SlabLock:
         if self.gate != NULL:
             sem_close(self.gate)
 
-    def __reduce__(self):
-        raise TypeError("a SlabLock cannot be pickled: its memory belongs to this process")
-
     def acquire_now(self):
         """Acquire the lock if it is free, or becomes free within microseconds.
 
@@ -204,27 +201,6 @@ cdef class SlabLock:
             return LOCK_REJOIN
         sender = load_relaxed(&(<Superblock *>self.segment.memory).sender_entry)
         return lock_spin(self.line, self.gate, ticket, sender)
-
-    def acquire_word(self):
-        """Acquire the lock if its word is free, whatever its gate says: for a waiter whose slice has run out.
-
-        Returns:
-            A status, as `acquire_now`.
-        """
-        cdef uint64_t ticket = ticket_of(self.segment)
-        return lock_try_word(self.line, ticket) if ticket else LOCK_REJOIN
-
-    def take_over(self, uint64_t dead):
-        """Acquire the lock from a dead process.
-
-        Args:
-            dead: the ticket of a process that is proved dead.
-
-        Returns:
-            A status: `LOCK_UNFINISHED` if it was acquired; `LOCK_BUSY` if that process is not the holder any longer.
-        """
-        cdef uint64_t ticket = ticket_of(self.segment)
-        return lock_take_over(self.line, dead, ticket) if ticket else LOCK_REJOIN
 
     def pass_through(self):
         """Acquire the lock and release it: what its holders have begun is over then.
@@ -241,8 +217,7 @@ cdef class SlabLock:
     def unblock(self, uint64_t dead):
         """Make the lock free for `acquire_now` if it is blocked by a dead holder, or by a lost unit of the gate.
 
-        It is acquired, as by `acquire_word` or `take_over`, and released at once. What a dead holder left is
-        unfinished.
+        It is acquired, whatever its gate says, and released at once. What a dead holder left is unfinished.
 
         Args:
             dead: the ticket of a process that is proved dead; 0 for none.

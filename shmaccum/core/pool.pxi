@@ -125,6 +125,10 @@ cdef struct Damage:
     uint64_t second
 
 
+cdef Damage UNDAMAGED
+UNDAMAGED.kind = SOUND
+
+
 cdef struct Dead:
     # By process entry: the owner bits of a dead process | 1, else 0.
     uint64_t owners[MAX_PROCESSES]
@@ -655,11 +659,10 @@ cdef void pool_rebuild(Pool *pool) noexcept nogil:
 
 cdef int pool_repair(Pool *pool, uint64_t ticket) noexcept nogil:
     """Rebuild the indexes, whether they need it or not."""
-    cdef Damage damage
+    cdef Damage damage = UNDAMAGED
     cdef int status = pool_enter(pool, ticket)
     if status != LOCK_TAKEN:
         return status
-    damage.kind = SOUND
     pool_rebuild(pool)
     pool_exit(pool, &damage)
     return status
@@ -976,9 +979,6 @@ cdef class BufferPool:
         self.pool.most_at_once = _within(self.pool.slots.slot_count // PART_AT_ONCE, MOST_AT_ONCE)
         self.pool.seen_ticket = self.pool.woken_ticket = ALL_BITS
 
-    def __reduce__(self):
-        raise TypeError("a BufferPool cannot be pickled: its memory belongs to this process")
-
     def allocate(self, list taken not None, uint64_t count, uint64_t most=1):
         """Allocate buffers of `count` slots, if that needs no wait.
 
@@ -995,10 +995,9 @@ cdef class BufferPool:
                 is allocated.
         """
         cdef Handle handles[MOST_TAKEN]
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef uint64_t number = 0
         cdef Py_ssize_t before = len(taken)
-        damage.kind = SOUND
         most = _prepare(taken, most)
         count = _within(count, ALL_BITS)
         status = pool_allocate(&self.pool, ticket_of(self.segment), count, most, handles, &number, &damage)
@@ -1018,11 +1017,10 @@ cdef class BufferPool:
         cdef Py_ssize_t index, count = len(buffers)
         cdef uint64_t freed = 0
         cdef int64_t waiter = -1
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef Handle *handles = <Handle *>PyMem_Malloc(max(1, count) * sizeof(Handle))
         if handles == NULL:
             raise MemoryError
-        damage.kind = SOUND
         try:
             for index in range(count):
                 handles[index] = _handle_of(buffers[index])
@@ -1054,10 +1052,9 @@ cdef class BufferPool:
             SlabDamagedError: as of `allocate`.
         """
         cdef Handle handles[MOST_TAKEN]
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef Look look
         cdef Py_ssize_t before = len(taken)
-        damage.kind = SOUND
         _begin(&look, dead, now_s, absent_s)
         look.number, look.slots, look.most = ticket.number, _within(ticket.slots, ALL_BITS), _prepare(taken, most)
         look.started_s, look.timeout_s = ticket.started_s, ticket.timeout_s
@@ -1080,8 +1077,7 @@ cdef class BufferPool:
             (status, waiter).
         """
         cdef int64_t waiter = -1
-        cdef Damage damage
-        damage.kind = SOUND
+        cdef Damage damage = UNDAMAGED
         status = pool_leave(
             &self.pool, ticket_of(self.segment), ticket.number, waited_ns, needs_none, &waiter, &damage
         )
@@ -1103,9 +1099,8 @@ cdef class BufferPool:
             (status, waiter, number of slots).
         """
         cdef uint64_t reclaimed = 0
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef Look look
-        damage.kind = SOUND
         _begin(&look, dead, now_s, absent_s)
         status = pool_reclaim(&self.pool, ticket_of(self.segment), &look, &reclaimed, &damage)
         self._check(&damage)
@@ -1119,8 +1114,7 @@ cdef class BufferPool:
         """
         cdef Handle handle = _handle_of(buffer)
         cdef bint grew = False
-        cdef Damage damage
-        damage.kind = SOUND
+        cdef Damage damage = UNDAMAGED
         status = pool_grow(&self.pool, ticket_of(self.segment), &handle, &grew, &damage)
         buffer.slots = handle.slots
         self._check(&damage)
@@ -1138,8 +1132,7 @@ cdef class BufferPool:
         """
         cdef Handle handle = _handle_of(buffer), added = _handle_of(own)
         cdef bint extended = False
-        cdef Damage damage
-        damage.kind = SOUND
+        cdef Damage damage = UNDAMAGED
         status = pool_extend(&self.pool, ticket_of(self.segment), &handle, &added, &extended, &damage)
         buffer.slots = handle.slots
         self._check(&damage)

@@ -83,19 +83,6 @@ cdef int64_t backoff_ms(
     return <int64_t>min(wait_ms, min(backoff.max_ms, <double>NEVER_MS))
 
 
-def retry_backoff_ms(initial_ms, max_ms, uint64_t attempts, uint64_t partition=0, uint64_t position=0):
-    """Return how long a batch waits after its last attempt.
-
-    Args:
-        initial_ms: ``retry.backoff.ms``, after the first attempt.
-        max_ms: ``retry.backoff.max.ms``; if not larger than ``initial_ms``, every wait is this, without jitter.
-        attempts, partition, position: words of its header.
-    """
-    cdef Backoff backoff
-    backoff.initial_ms, backoff.max_ms = min(initial_ms, max_ms), max_ms
-    return backoff_ms(&backoff, attempts, partition, position)
-
-
 cdef inline bint _is_filling(const Slots *slots, const PartitionEntry *partition, uint64_t slot) noexcept nogil:
     """Return whether a partition's first batch is open and not full; later it never is again."""
     cdef const SlotHeader *header
@@ -195,11 +182,8 @@ cdef class ReadyCheck:
         PyMem_Free(self.is_behind)
         PyMem_Free(self.request.chosen)
 
-    def __reduce__(self):
-        raise TypeError("a ReadyCheck cannot be pickled: its memory belongs to this process")
-
     def set_backoff(self, initial_ms, max_ms):
-        """Set ``retry.backoff.ms`` and ``retry.backoff.max.ms``, as of `retry_backoff_ms`."""
+        """Set ``retry.backoff.ms`` and ``retry.backoff.max.ms``: each wait, without jitter, if that is not larger."""
         self.backoff.initial_ms, self.backoff.max_ms = min(initial_ms, max_ms), max_ms
 
     def set_leader(self, uint64_t entry, uint64_t leader, int32_t epoch):
@@ -527,7 +511,7 @@ cdef class ReadyCheck:
         cdef Candidate batches[MOST_DRAINED]
         cdef uint64_t places[MOST_DRAINED]
         cdef uint64_t index = 0, count, number, found
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef int status
         while True:
             count = found = 0
@@ -538,7 +522,6 @@ cdef class ReadyCheck:
                 index += 1
             if not count:
                 return LOCK_TAKEN
-            damage.kind = SOUND
             status = drain_stripe(&self.deques, ticket_of(self.segment), batches, count, &found, &damage)
             check_deque(self.damaged, batches[0].entry, &damage)
             if status != LOCK_TAKEN:

@@ -81,9 +81,6 @@ cdef class ProduceBatch:
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self.transactional_id, self.transaction_version = transactional_id, transaction_version
 
-    def __reduce__(self):
-        raise TypeError("a ProduceBatch cannot be pickled: its memory belongs to this process")
-
     def release(self):
         """Release the payload's views."""
         for view in self.payload:
@@ -128,9 +125,6 @@ cdef class ProduceResponse:
         self.batch, self.base_offset, self.log_append_time_ms = batch, base_offset, log_append_time_ms
         self.error, self.message, self.words = error, message, words
         self.invalid_records = _NO_RECORDS if invalid_records is None else invalid_records
-
-    def __reduce__(self):
-        raise TypeError("a ProduceResponse cannot be pickled: its batch belongs to this process")
 
 
 # --- sealing --------------------------------------------------------------------------------------

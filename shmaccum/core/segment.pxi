@@ -335,9 +335,6 @@ cdef class Segment:
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.memory, <Py_ssize_t>self.geometry.regions.total_size, 1, flags)
 
-    def __reduce__(self):
-        raise TypeError("a Segment cannot be pickled: its memory belongs to this process")
-
     def writable(self):
         """Return all of the memory as writable bytes, for what Python code still writes itself."""
         return memoryview(_Writable(self))

@@ -280,9 +280,6 @@ cdef class RecordPath:
         self.destinations = {}
         self.burst = BURST_UNBOUNDED  # last: without it, nothing is appended
 
-    def __reduce__(self):
-        raise TypeError("a RecordPath cannot be pickled: its memory belongs to this process")
-
     def lead(self, str topic not None, Destination destination not None):
         """Lead the next records of a topic, outside of transactions."""
         self.destinations[topic] = destination

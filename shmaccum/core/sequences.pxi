@@ -113,9 +113,6 @@ cdef class Sequences:
         PyMem_Free(self.listed_of)
         PyMem_Free(self.undecided_behind)
 
-    def __reduce__(self):
-        raise TypeError("Sequences cannot be pickled: their memory belongs to this process")
-
     # --- the producer id --------------------------------------------------------------------------
 
     @property

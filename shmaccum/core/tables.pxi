@@ -439,9 +439,6 @@ cdef class Tables:
         self.tables.lanes = <LaneEntry *>(segment.memory + regions.lanes)
         self.tables.sizes = segment.geometry.sizes
 
-    def __reduce__(self):
-        raise TypeError("Tables cannot be pickled: their memory belongs to this process")
-
     def request(self, bytes name not None, uint64_t begin):
         """Ask the sender, again or for the first time, for a topic's metadata.
 
@@ -453,9 +450,8 @@ cdef class Tables:
             (status, the topic's entry, or `TABLES_FULL`).
         """
         cdef int64_t entry = TABLES_FULL
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef Name text = self._name(name)
-        damage.kind = SOUND
         status = request_topic(&self.tables, ticket_of(self.segment), &text, begin, &entry, &damage)
         self._check(&damage)
         return status, entry
@@ -487,13 +483,12 @@ cdef class Tables:
             (status, whether its partitions found room). Without, it has FAILED, and keeps those that it had.
         """
         cdef TopicNews news
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef bint has_room = False
         self._check_entry("topic", entry, self.tables.sizes.max_topics)
         news.entry, news.partitions, news.error, news.no_room = entry, partitions, error & 0xFFFF, no_room & 0xFFFF
         news.id_high, news.id_low = topic_id >> 64, topic_id & ALL_BITS
         news.answers, news.known, news.begin = answers, known, begin
-        damage.kind = SOUND
         status = update_topic(&self.tables, ticket_of(self.segment), &news, &has_room, &damage)
         self._check(&damage)
         return status, bool(has_room)
@@ -511,11 +506,10 @@ cdef class Tables:
         Returns:
             (status,).
         """
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         if entry >= 0:
             self._check_entry("topic", <uint64_t>entry, self.tables.sizes.max_topics)
         self._check_entry("reason", reason, REASONS)
-        damage.kind = SOUND
         status = refuse_calls(&self.tables, ticket_of(self.segment), entry, reason, calls, error, now_ms, &damage)
         self._check(&damage)
         return (status,)
@@ -533,11 +527,10 @@ cdef class Tables:
         """
         cdef int64_t entry = TABLES_FULL
         cdef uint64_t leased = 0
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef Name text = self._name(name)
         if unused >= 0:
             self._check_lane(<uint64_t>unused)
-        damage.kind = SOUND
         status = lease_lane(
             &self.tables, ticket_of(self.segment), &text, unused, generation, &entry, &leased, &damage
         )
@@ -556,10 +549,9 @@ cdef class Tables:
             (status, the entry or `TABLES_FULL`).
         """
         cdef int64_t entry = TABLES_FULL
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         self._check_lane(lane)
         self._check_entry("partition", of, self.tables.sizes.max_partitions)
-        damage.kind = SOUND
         status = add_to_lane(&self.tables, ticket_of(self.segment), lane, of, begin, &entry, &damage)
         self._check(&damage)
         return status, entry
@@ -589,14 +581,13 @@ cdef class Tables:
             (status, whether the lease is valid).
         """
         cdef LaneTerms terms
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef bint is_valid = False
         cdef uint64_t count = <uint64_t>partitions.shape[0], index
         self._check_lane(lane)
         for index in range(count):
             self._check_entry("partition", partitions[index], self.tables.sizes.max_partitions)
         terms.producer_id, terms.epoch, terms.version, terms.now_ms = producer_id, epoch, version, now_ms
-        damage.kind = SOUND
         status = open_lane(
             &self.tables,
             ticket_of(self.segment),
@@ -617,10 +608,9 @@ cdef class Tables:
         Returns:
             (status, whether the lease is valid).
         """
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         cdef bint is_valid = False
         self._check_lane(lane)
-        damage.kind = SOUND
         status = end_lane(&self.tables, ticket_of(self.segment), lane, generation, &is_valid, &damage)
         self._check(&damage)
         return status, bool(is_valid)
@@ -631,9 +621,8 @@ cdef class Tables:
         Returns:
             (status,).
         """
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         self._check_lane(lane)
-        damage.kind = SOUND
         status = close_lane(&self.tables, ticket_of(self.segment), lane, generation, release, &damage)
         self._check(&damage)
         return (status,)
@@ -644,9 +633,8 @@ cdef class Tables:
         Returns:
             (status,).
         """
-        cdef Damage damage
+        cdef Damage damage = UNDAMAGED
         self._check_lane(lane)
-        damage.kind = SOUND
         status = take_lane(&self.tables, ticket_of(self.segment), lane, holder, &damage)
         self._check(&damage)
         return (status,)
@@ -657,8 +645,7 @@ cdef class Tables:
         Returns:
             (status,).
         """
-        cdef Damage damage
-        damage.kind = SOUND
+        cdef Damage damage = UNDAMAGED
         status = rebuild_tables(&self.tables, ticket_of(self.segment), &damage)
         self._check(&damage)
         return (status,)

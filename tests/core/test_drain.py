@@ -32,9 +32,11 @@ def slab() -> Slab:
     return filled()
 
 
-def drain(slab: Slab, slot: int = 0, size: int = SLOT_SIZE) -> tuple[int, int]:
-    outcome: tuple[int, int] = deques(slab).drain([PARTITION], [slot], [size])
-    return outcome
+def drain(slab: Slab) -> None:
+    """Take the first batch out, as the sender does."""
+    check = slab.core.ReadyCheck(slab.segment, slab.pool, Damaged, 1)
+    check.set_leader(PARTITION, 1, 0)
+    assert check.choose(1, 0, SLOT_SIZE, 1, 0)[0] == []
 
 
 def state(slab: Slab, slot: int) -> int:
@@ -46,21 +48,6 @@ def slots(slab: Slab) -> list[int]:
 
 
 # --- drain ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("compressed", "size", "taken"),
-    [
-        (0, 219, 0),  # header, and a record of 150 bytes with 8 besides
-        (0, 220, 1),
-        (100 << 8 | 1, 99, 0),
-        (100 << 8 | 1, 100, 1),
-    ],
-)
-def test_a_batch_that_has_changed_is_left(slab: Slab, compressed: int, size: int, taken: int) -> None:
-    slab.set("headers", "compressed", compressed)
-    assert slab.get("headers", "commit", 0) >> 25 == 220
-    assert drain(slab, size=size) == (LOCK_TAKEN, taken)
 
 
 def test_the_first_batch_is_closed_if_it_is_open() -> None:
@@ -80,11 +67,6 @@ def test_the_first_batch_is_closed_if_it_is_open() -> None:
 
 def test_arguments_that_make_no_sense_are_refused(slab: Slab) -> None:
     for call, error, said in (
-        (lambda: deques(slab).drain([], [], []), ValueError, "0 partitions"),
-        (lambda: deques(slab).drain([3] * 9, [0] * 9, [0] * 9), ValueError, "9 partitions"),
-        (lambda: deques(slab).drain([3], [], [0]), ValueError, "1 partitions, 0 slots"),
-        (lambda: deques(slab).drain([3, 4], [0, 0], [0, 0]), ValueError, "do not share a lock"),
-        (lambda: deques(slab).drain([20], [0], [0]), IndexError, "partition entry 20 of 20"),
         (lambda: deques(slab).take_first(20, 0, 0), IndexError, "partition entry 20 of 20"),
         (lambda: deques(slab).take_first(3, 0, 0, 3), IndexError, "lane entry 2 of 2"),
         (lambda: deques(slab).close_first(20, 0), IndexError, "partition entry 20 of 20"),
@@ -102,14 +84,13 @@ def test_nothing_is_taken_without_the_lock(slab: Slab) -> None:
     slab.be(LIVING)
     limits = slab.get("headers", "limits", 0)
     for section in (
-        lambda: drain(slab),
         lambda: deques(slab).take_first(PARTITION, 0, limits),
         lambda: deques(slab).close_first(PARTITION, 0),
         lambda: deques(slab).put_back(PARTITION, 0),
     ):
         assert section()[0] == LOCK_BUSY
     slab.segment.leave()
-    assert drain(slab)[0] == LOCK_REJOIN
+    assert deques(slab).close_first(PARTITION, 0) == (LOCK_REJOIN,)
     assert slots(slab) == [0, 1, 2]
 
 
@@ -125,12 +106,12 @@ def test_nothing_is_taken_without_the_lock(slab: Slab) -> None:
 )
 def test_a_damaged_deque_is_an_error_and_mended(slab: Slab, word: Any, said: str) -> None:
     slab.set(*word)
-    head = slab.get("partitions", "head", PARTITION) - 1
     with pytest.raises(Damaged, match=said):
-        drain(slab, head)
+        drain(slab)
     left = [slot for slot in slots(slab) if slab.get("headers", "partition", slot) == PARTITION]
     assert slab.get("partitions", "head", PARTITION) == left[0] + 1
-    assert drain(slab, left[0]) == (LOCK_TAKEN, 1)
+    drain(slab)
+    assert state(slab, left[0]) == SlotState.IN_FLIGHT
 
 
 # --- expire ---------------------------------------------------------------------------------------
@@ -196,8 +177,8 @@ def test_death_at_every_step_while_a_batch_is_taken(stepping: ModuleType, operat
 def test_death_at_every_step_while_a_batch_is_put_back(stepping: ModuleType, slot: int) -> None:
     def make() -> Slab:
         slab = filled(stepping)
-        for each in range(slot + 1):
-            drain(slab, each)
+        for _ in range(slot + 1):
+            drain(slab)
         for each in range(slot):
             deques(slab).put_back(PARTITION, each)
         return slab

@@ -52,31 +52,18 @@ def lock(segment: Segment, gate: str | None) -> SlabLock:
 def test_only_the_named_dead_holder_loses_the_lock(segment: Segment, lock: SlabLock) -> None:
     dead = segment.join(0, 1)
     assert lock.acquire_now() == LOCK_TAKEN
-    assert lock.take_over(dead) == LOCK_BUSY  # our own ticket is never dead
-    heir = segment.join(0, 2)  # the same entry, taken again
-    assert lock.take_over(3 | 1 << 16) == LOCK_BUSY
-    assert lock.take_over(0) == LOCK_BUSY
-    assert lock.take_over(dead) == LOCK_UNFINISHED
-    assert lock.owner == heir
-    assert segment.view("locks")["takeovers"].tolist()[NUMBER] == 1
-    lock.release()
-    assert lock.take_over(dead) == LOCK_BUSY
-    assert lock.acquire_now() == LOCK_TAKEN
-    lock.release()
-
-
-@GATES
-def test_a_blocked_lock_is_freed_for_all_and_stays_unfinished(segment: Segment, lock: SlabLock) -> None:
-    dead = segment.join(0, 1)
-    assert lock.acquire_now() == LOCK_TAKEN
-    segment.join(1, 1)
+    lock.unblock(dead)
+    assert lock.owner == dead, "our own ticket is never dead"
+    segment.join(0, 2)  # the same entry, taken again
     lock.unblock(0)
     lock.unblock(3 | 1 << 16)
     assert lock.owner == dead
     lock.unblock(dead)
     assert lock.owner == UNFINISHED
-    lock.unblock(0)
-    assert lock.owner == UNFINISHED
+    for ticket in (0, dead):
+        lock.unblock(ticket)
+        assert lock.owner == UNFINISHED
+    assert segment.view("locks")["takeovers"].tolist()[NUMBER] == 1
     segment.join(2, 1)
     assert lock.acquire_now() == LOCK_UNFINISHED
     lock.release()
@@ -88,8 +75,7 @@ def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str
         lock = SlabLock(segment, NUMBER, gate.name)
         gate.acquire()  # by a process that dies then
         assert lock.acquire_now() == LOCK_BUSY
-        assert lock.acquire_word() == LOCK_TAKEN
-        lock.release()
+        lock.unblock(0)
         assert gate.value == 1
         gate.release()  # one too many
         assert lock.acquire_now() == LOCK_TAKEN
@@ -102,10 +88,9 @@ OPERATIONS: dict[str, tuple[int, Callable[[SlabLock], object]]] = {
     "acquire and release": (0, lambda lock: (lock.acquire_now(), lock.release())),
     "acquire and leave unfinished": (0, lambda lock: (lock.acquire_now(), lock.release(unfinished=True))),
     "acquire an unfinished one": (UNFINISHED, lambda lock: (lock.acquire_now(), lock.release())),
-    "acquire the word alone": (0, lambda lock: (lock.acquire_word(), lock.release())),
+    "unblock a free one": (0, lambda lock: lock.unblock(0)),
     "unblock a dead one": (1 | 9 << 16, lambda lock: lock.unblock(1 | 9 << 16)),
     "unblock an unfinished one": (UNFINISHED, lambda lock: lock.unblock(0)),
-    "take over": (1 | 9 << 16, lambda lock: (lock.take_over(1 | 9 << 16), lock.release())),
 }
 """What a process does when it dies, behind the owner word that it finds."""
 
@@ -131,15 +116,9 @@ def test_a_death_at_any_step_leaves_a_lock_that_others_get(
         was_killed = kill_at(stepping, step, as_a_process)
         segment.join(2, 1)
         named = lock.owner
-        if named in (0, UNFINISHED):
-            status = lock.acquire_word()
-            assert status == (LOCK_UNFINISHED if named else LOCK_TAKEN)
-        else:
-            assert named in (2 | 1 << 16, found)
-            assert lock.acquire_word() == LOCK_BUSY
-            assert lock.take_over(named) == LOCK_UNFINISHED
-        lock.release()
-        assert lock.acquire_now() == LOCK_TAKEN  # the gate is open again
+        assert named in (0, UNFINISHED, 2 | 1 << 16, found)
+        lock.unblock(named if named != UNFINISHED else 0)
+        assert lock.acquire_now() == (LOCK_UNFINISHED if named else LOCK_TAKEN)  # the gate is open again
         lock.release()
         os.close(descriptor)
         if not was_killed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
@@ -10,7 +12,7 @@ from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
 from core_slabs import LIVING, Damaged, Slab
 
 from shmaccum import _core
-from shmaccum._core import ATTEMPTS_SHIFT, LOCK_BUSY, LOCK_STRIPES, LOCK_TAKEN, retry_backoff_ms
+from shmaccum._core import ATTEMPTS_SHIFT, LOCK_BUSY, LOCK_STRIPES, LOCK_TAKEN
 from tools.support.oracle import violations
 
 NODE = 7
@@ -60,6 +62,30 @@ class Ready:
         busy, *_ = self.choose(now_ms, **how)
         assert busy == []
         return self.check.taken()
+
+
+def append_other(ready: Ready) -> int:
+    """Append a closed batch to the partition OTHER; return its slot."""
+    ready.check.set_leader(OTHER, LEADER, 0)
+    (other,) = ready.slab.take(1)
+    added = ready.producer.core.write_first(other.slot, 0, body_of(b"x" * BODY))
+    ready.producer.core.begin(OTHER, other.slot, 1000 * CREATED_MS, 61 + added, 1, 0, 0, added)
+    ready.producer.contributions.expect(other.batch, "t-19")
+    assert ready.producer.core.append_batches(OTHER, 0, 0, [other], False)[0] == LOCK_TAKEN
+    return other.slot
+
+
+@contextmanager
+def locked(ready: Ready) -> Iterator[None]:
+    """Let another process hold the partitions' lock, in the block."""
+    stripe = _core.SlabLock(ready.slab.segment, LOCK_STRIPES + PARTITION)
+    ready.slab.be(2)
+    assert stripe.acquire_now() == LOCK_TAKEN
+    ready.slab.be(LIVING)
+    yield
+    ready.slab.be(2)
+    stripe.release()
+    ready.slab.be(LIVING)
 
 
 @pytest.fixture
@@ -162,16 +188,11 @@ def test_other_batches_are_chosen_at_once(ready: Ready, name: str, value: int) -
 
 def test_requests_count_compressed_bytes(ready: Ready) -> None:
     compressing(ready)
-    ready.check.set_leader(OTHER, LEADER, 0)
-    (other,) = ready.slab.take(1)
-    added = ready.producer.core.write_first(other.slot, 0, body_of(b"x" * BODY))
-    ready.producer.core.begin(OTHER, other.slot, 1000 * CREATED_MS, 61 + added, 1, 0, 0, added)
-    ready.producer.contributions.expect(other.batch, "t-19")
-    assert ready.producer.core.append_batches(OTHER, 0, 0, [other], False)[0] == LOCK_TAKEN
-    ready.set("headers", "linger", LINGER_MS << 8 | 4, other.slot)
-    for slot in (0, other.slot):
+    other = append_other(ready)
+    ready.set("headers", "linger", LINGER_MS << 8 | 4, other)
+    for slot in (0, other):
         ready.check.set_ahead(slot, 1, 70)
-    assert ready.drain(max_size=BATCH) == [0, other.slot]
+    assert ready.drain(max_size=BATCH) == [0, other]
 
 
 # --- backoff ----------------------------------------------------------------------------------------
@@ -190,9 +211,18 @@ def test_a_last_attempt_by_another_clock_was_now(ready: Ready) -> None:
     assert ready.word("headers", "attempts", 0) == tried(3)
 
 
-def backoffs(attempts: int, initial_ms: float = 100, max_ms: float = 1000) -> list[int]:
-    """Return the waits of batches of one partition that have all come back at once."""
-    return [retry_backoff_ms(initial_ms, max_ms, tried(attempts), 3, position) for position in range(1000)]
+def backoffs(attempts: int, initial_ms: float = 100, max_ms: float = 1000) -> list[float]:
+    """Return the waits of batches of one partition that have all come back at once; 0: it is due."""
+    ready = Ready()
+    ready.append(2)
+    ready.check.set_backoff(initial_ms, max_ms)
+    ready.set("headers", "attempts", tried(attempts), 0)
+    waits = []
+    for position in range(1000):
+        ready.set("headers", "position", position, 0)
+        due, _, _, left_ms = ready.at(CREATED_MS)
+        waits.append(0 if due else left_ms)
+    return waits
 
 
 @pytest.mark.parametrize(("attempts", "middle"), [(1, 100), (2, 200), (3, 400), (4, 800)])
@@ -211,7 +241,7 @@ def test_backoff_begins_with_the_first_attempt_and_has_a_maximum() -> None:
         waits = backoffs(attempts)
         assert max(waits) == 1000
         assert min(waits) >= 800
-        assert max(backoffs(attempts, 1e300, 1e308)) == 1 << 62
+        assert max(backoffs(attempts, 1e300, 1e308)) == NEVER
     for maximum in (50, 100):  # without jitter, as of Kafka's ``ExponentialBackoff``
         assert set(backoffs(4, 100, maximum)) == {maximum}
     assert set(backoffs(4, 0, 0)) == {0}
@@ -239,20 +269,28 @@ def test_every_partition_has_its_turn_wherever_it_begins() -> None:
 
 def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held(ready: Ready) -> None:
     ready.append()
-    stripe = _core.SlabLock(ready.slab.segment, LOCK_STRIPES + PARTITION)
-    ready.slab.be(2)
-    assert stripe.acquire_now() == LOCK_TAKEN
-    ready.slab.be(LIVING)
-    assert ready.choose(CREATED_MS + LINGER_MS)[0] == [PARTITION]
-    assert ready.check.take(PARTITION) == (LOCK_BUSY,)
-    assert ready.check.taken() == []
-    ready.slab.be(2)
-    stripe.release()
-    ready.slab.be(LIVING)
+    with locked(ready):
+        assert ready.choose(CREATED_MS + LINGER_MS)[0] == [PARTITION]
+        assert ready.check.take(PARTITION) == (LOCK_BUSY,)
+        assert ready.check.taken() == []
     ready.set("headers", "commit", (2 * SLOT_SIZE) << 25 | 2, 0)
     assert ready.check.take(PARTITION) == (LOCK_TAKEN,)
     assert ready.check.taken() == [0]
     assert ready.check.take(PARTITION) == (LOCK_TAKEN,), "nothing is left to try"
+
+
+@pytest.mark.parametrize(("compressed", "room", "left"), [(0, 0, 0), (0, 1, 1), (100 << 8 | 1, 0, 1)])
+def test_a_batch_that_no_longer_fits_is_left(ready: Ready, compressed: int, room: int, left: int) -> None:
+    """It has grown by a byte until its lock was free; it can have been compressed, too."""
+    ready.append(2)
+    other = append_other(ready)
+    size = ready.word("headers", "commit", other) >> 25
+    with locked(ready):
+        ready.choose(max_size=2 * (size + room))
+    ready.set("headers", "commit", (size + 1) << 25 | 2, other)
+    ready.set("headers", "compressed", compressed, other)
+    ready.check.take(PARTITION)
+    assert ready.check.taken() == [0, other][: 1 + left]
 
 
 # --- what is refused --------------------------------------------------------------------------------

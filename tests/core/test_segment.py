@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pickle
 
 import pytest
 from core_producers import SLOT_SIZE, Producer, body_of
-from core_slabs import Slab, empty_segment
+from core_slabs import Damaged, Slab, empty_segment
 
 from shmaccum._core import (
     FutureRecordMetadata,
     Geometry,
+    PartitionDeques,
     ProduceRequestResult,
+    ReadyCheck,
     RecordBatch,
     RecordPath,
     Segment,
+    Sequences,
     SlabLock,
+    Tables,
 )
+from shmaccum.accumulator.state.record_batch import RecordBatch as SubBatch
+from shmaccum.producer.record_path import RecordPath as SubPath
 
 SMALL = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4, max_lanes=4)
 
@@ -83,14 +90,19 @@ def test_a_file_that_is_too_short_or_read_only_or_closed_is_refused() -> None:
 
 
 def test_nothing_that_knows_an_address_can_be_pickled() -> None:
-    slab = Slab(1)
+    slab = Slab(1, slot_size=SLOT_SIZE)
     producer = Producer(slab)
+    producer.append(body_of(b"x"))
     future = FutureRecordMetadata(ProduceRequestResult("t-3", 0, object), 0, 0)
-    for thing in (slab.segment, slab.lock, slab.pool, producer.core, future):
-        with pytest.raises(TypeError, match="cannot be pickled"):
-            pickle.dumps(thing)
-    with pytest.raises(TypeError, match="belongs to this process"):
-        RecordPath.__reduce__(RecordPath.__new__(RecordPath))
+    for thing in (
+        *(slab.segment, slab.lock, slab.pool, producer.core, future),
+        *(PartitionDeques(slab.segment, Damaged), Tables(slab.segment, Damaged), Sequences(slab.segment, True)),
+        *(ReadyCheck(slab.segment, slab.pool, Damaged, 1), RecordBatch(slab.segment, 0), SubBatch(slab.segment, 0)),
+        *(RecordPath.__new__(RecordPath), SubPath.__new__(SubPath)),
+    ):
+        for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=r"cannot (be pickled|pickle)"):
+                copied(thing)
 
 
 def test_gates_locks_and_tickets_that_cannot_be_are_errors(slab_name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from processes import Child, Start
 from slab_helpers import NUMBER, holding, takeovers
 
-from shmaccum._core import LOCK_BUSY, Lock, Process, SlabLock
+from shmaccum._core import Lock, Process, SlabLock
 from shmaccum.shm.slab import Slab
 
 Act = Callable[[], object]
@@ -58,7 +58,7 @@ def test_a_holder_that_released_and_left_loses_no_lock_to_the_next(
     assert slab.processes.is_dead(ticket), "another process has its entry now"
     core = slab._segment.core
     assert core is not None
-    assert SlabLock(core, NUMBER).take_over(ticket) == LOCK_BUSY
+    SlabLock(core, NUMBER).unblock(ticket)
     assert slab.locks[NUMBER].owner() == entry
     assert owner_word(slab) != ticket
     leave(next_one[0])

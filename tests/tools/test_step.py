@@ -22,7 +22,7 @@ from tools.step.checker import violations
 from tools.step.operation import Operation
 from tools.step.operations import OPERATIONS
 from tools.step.run import Findings, Harness, Way
-from tools.step.settings import HALF, PARTITIONS, SLOT, config_of
+from tools.step.settings import HALF, PARTITIONS, config_of
 from tools.step.survivor import Survivor
 from tools.step.victim import Victim
 
@@ -198,10 +198,11 @@ def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
 
 
 def test_a_batch_in_flight_with_the_place_of_another_is_found(survivor: Survivor) -> None:
-    slot = survivor.slab.words[survivor.slab.geometry.partition(0) + Partition.HEAD] - 1
-    survivor.slab.deques.drain([0], [slot], [SLOT])
+    words, geometry = survivor.slab.words, survivor.slab.geometry
+    slot = words[geometry.partition(0) + Partition.HEAD] - 1
+    survivor.slab.deques.take_first(0, slot, words[geometry.header(slot) + Slot.LIMITS])
     assert violations(survivor.accumulator) == []
-    survivor.slab.words[survivor.slab.geometry.header(slot) + Slot.POSITION] += 1
+    words[geometry.header(slot) + Slot.POSITION] += 1
     assert "has the positions" in "\n".join(violations(survivor.accumulator))
 
 
