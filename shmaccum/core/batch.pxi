@@ -130,6 +130,47 @@ def undelivered(const uint64_t[::1] words not None, Geometry geometry not None):
     return batches, records
 
 
+def places_of(Segment segment not None, uint64_t slot, uint64_t size):
+    """Return the byte ranges of the first bytes of a chain of slots, adjacent slots as one; None if it is damaged.
+
+    The pool links the slots under its lock, and counts them afterwards. No process changes a counted link until the
+    batch is free again, so this needs no lock. A link behind the last counted slot is of a growth that its process did
+    not finish: it is ignored.
+
+    Args:
+        segment: the slab.
+        slot: the first one.
+        size: how many bytes.
+    """
+    cdef Slots slots = slots_of(segment)
+    cdef uint64_t first = segment.geometry.regions.slots, begin, end, link, left
+    cdef list places = []
+    cdef set seen = {slot}
+    if slot >= slots.slot_count:
+        raise IndexError(f"slot {slot} of {slots.slot_count}")
+    left = load_relaxed(&header_of(&slots, slot).slots)
+    if left > slots.slot_count or size > left * slots.slot_size:
+        return None
+    begin = end = first + slot * slots.slot_size
+    while True:
+        end += min(size, slots.slot_size)
+        size -= min(size, slots.slot_size)
+        left -= 1
+        if not left or not size:
+            places.append((begin, end))
+            return places
+        link = load_relaxed(&header_of(&slots, slot).chain)
+        if not 0 < link <= slots.slot_count or link - 1 in seen:
+            return None
+        if load_relaxed(&header_of(&slots, link - 1).state) & STATE_MASK != STATE_FREE:
+            return None
+        seen.add(link - 1)
+        if link != slot + 2:
+            places.append((begin, end))
+            begin = end = first + (link - 1) * slots.slot_size
+        slot = link - 1
+
+
 cdef class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before).
 
@@ -238,36 +279,8 @@ cdef class RecordBatch:
         )
 
     def places(self):
-        """Return the byte ranges of its `stored_size` bytes in the slab, adjacent slots as one; None if damaged.
-
-        The pool links the slots under its lock, and counts them afterwards. No process changes a counted link until the
-        batch is free again, so this needs no lock.
-        """
-        cdef const Sizes *sizes = &self.segment.geometry.sizes
-        cdef uint64_t size = stored_size(self.header), slots = load_relaxed(&self.header.slots)
-        cdef uint64_t slot = self.slot, begin, end, link, left
-        cdef list places = []
-        cdef set seen = {slot}
-        if slots > sizes.slot_count or size > slots * sizes.slot_size:
-            return None
-        begin = end = self.segment.geometry.regions.slots + slot * sizes.slot_size
-        while True:
-            end += min(size, sizes.slot_size)
-            size -= min(size, sizes.slot_size)
-            slots -= 1
-            if not slots or not size:
-                places.append((begin, end))
-                return places
-            link = load_relaxed(&self._header_of(slot).chain)
-            if not 0 < link <= sizes.slot_count or link - 1 in seen:
-                return None
-            if load_relaxed(&self._header_of(link - 1).state) & STATE_MASK != STATE_FREE:
-                return None
-            seen.add(link - 1)
-            if link != slot + 2:
-                places.append((begin, end))
-                begin = end = self.segment.geometry.regions.slots + (link - 1) * sizes.slot_size
-            slot = link - 1
+        """Return the places of its `stored_size` bytes: `places_of`."""
+        return places_of(self.segment, self.slot, stored_size(self.header))
 
     def views(self):
         """Return writable views of its `stored_size` bytes, one for each run of slots; None if the chain is damaged."""
@@ -294,10 +307,6 @@ cdef class RecordBatch:
             crc = crc32c(crc, self.segment.memory + begin + skipped, end - begin - skipped)
             skipped = 0
         return crc == checksum_kept(self.header)
-
-    cdef SlotHeader *_header_of(self, uint64_t slot) noexcept:
-        cdef const Regions *regions = &self.segment.geometry.regions
-        return <SlotHeader *>(self.segment.memory + regions.headers + slot * regions.header_size)
 
     def is_sound(self, uint64_t header_size):
         """Return whether the words are sound that sealing uses.

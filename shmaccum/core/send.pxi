@@ -593,7 +593,7 @@ cdef class RecordPath:
         cdef uint64_t slot_size = producer.deques.slots.slot_size, added
         cdef int status
         cdef char *place = producer.deques.slots.bytes + handle.slot * slot_size
-        # To read before the write saves page faults: `SlabMemory.fault_in`.
+        # To read before the write saves page faults: `RecordAppender.fault_in`.
         load_relaxed(<word *>place)
         added = record_write(
             place + producer.header_size, slot_size - producer.header_size, 0, record.timestamp, record

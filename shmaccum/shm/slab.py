@@ -41,7 +41,7 @@ from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import DEFAULT_TIMEOUT_S, MIN_TIMEOUT_S, SlabLock
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.segment import Segment, SlabMemory
+from shmaccum.shm.segment import Segment
 from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class Slab:
     Attributes:
         private: names of its semaphores and of the doorbell.
         buffer, words: all of its memory, as bytes and as 8-byte words.
-        memory: the same words, for the record path.
         locks: all the locks; `stripe` returns that of a partition.
         wakeup: waits for this process's wake-ups; `wakeups` wakes other processes, `button` the sender.
         users: attaches of this process without their detach.
@@ -87,7 +86,6 @@ class Slab:
         self.geometry: Final = segment.geometry
         self.buffer: Final = segment.buffer
         self.words: Final = segment.words
-        self.memory: Final = SlabMemory(segment.words, segment.geometry)
         self.damaged: Final = partial(validation.damaged, name)
         """Returns the error for damage to the slab, given in words."""
         self.check: Final = partial(validation.check, name, segment.words, segment.geometry)
@@ -429,7 +427,6 @@ class Slab:
         for lock in self.locks:
             lock.close()
         self._pool = self._deques = self._tables = None
-        self.memory.close()
         self._array = None
         self._segment.close()
 

@@ -6,6 +6,7 @@ import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, TP2, add, drain
 from core_slabs import core_segment
 from fixture_types import OpenAccumulator
+from pools import slots_of
 
 from shmaccum._core import LOCK_POOL, WORD, Partition, Process, Slot, Super
 from tools.support.accumulators import Accumulators
@@ -34,7 +35,7 @@ def test_a_sound_slab_has_no_violation(accumulator: Accumulators) -> None:
     assert found(accumulator) == []
     slab, batch = accumulator.slab, accumulator.map.queues[TP1].first()
     assert batch is not None
-    *_, last = slab.memory.chain(batch.slot, 3)
+    *_, last = slots_of(slab, batch.slot)
     slab.words[slab.geometry.header(last) + Slot.CHAIN] = batch.slot + 1
     assert found(accumulator) == [], "a link behind the last slot means nothing"
     slab.words[slab.geometry.header(last) + Slot.CHAIN] = 0

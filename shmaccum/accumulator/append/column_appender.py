@@ -68,7 +68,6 @@ class ColumnAppender:
         self._pending = records.pending
         self._compressor = records.compressor
         self._slab = records.slab
-        self._memory = records.slab.memory
         geometry = records.slab.geometry
         self._header_size = records.format.header_size
         self._slot_size = records.slot_size
@@ -216,7 +215,7 @@ class ColumnAppender:
             return
         places = [self._geometry.slot(slot) + self._header_size for slot in slots]
         for place in places:
-            self._memory.fault_in(place)
+            self._records.fault_in(place)
         buffer = self._slab.buffer
         compressed = batches.compressed[first : first + len(places)]
         for place, stored in zip(places, compressed, strict=False):
@@ -226,18 +225,18 @@ class ColumnAppender:
 
     def _write_large(self, batches: _NewBatches, number: int, slot: int) -> None:
         """Write the record of a batch that takes several slots."""
-        records, memory = batches.records, self._memory
+        records, appender = batches.records, self._records
         if number < len(batches.compressed):
             stored = batches.compressed[number]
-            memory.write(self._records.places_of_large(slot, len(stored)), stored)
+            appender.write(appender.places_of_large(slot, len(stored)), stored)
             return
-        places = self._records.places_of_large(slot, records.sizes[number])
+        places = appender.places_of_large(slot, records.sizes[number])
         if len(places) == 1:
             begin, _ = places[0]
-            memory.fault_in(begin)
+            appender.fault_in(begin)
             records.write(self._slab.buffer, [begin], number)
         else:
-            memory.write(places, records.records(number))
+            appender.write(places, records.records(number))
 
     def _note_largest(self, size: int) -> None:
         """Note the size of the largest of some records, which are counted later, or are not all accepted."""

@@ -314,7 +314,7 @@ class PendingBatches:
         """Publish the number of flushes; after an interrupt it can be outdated."""
         with self._reading:
             if self._pid > 0:  # else this is a forked child, and the entry still its parent's
-                self._slab.memory.words[self.process_at + Process.FLUSHING] = len(self.flushes)
+                self._slab.words[self.process_at + Process.FLUSHING] = len(self.flushes)
 
 
 def _caused_by(incident: IncidentInfo | None, kind: type[KafkaError], message: str) -> KafkaError:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from shmaccum import _core
-from shmaccum._core import COMPRESSED_SIZE_SHIFT, STATE_MASK, Buffer, FutureRecordMetadata, Slot, Super
+from shmaccum._core import COMPRESSED_SIZE_SHIFT, STATE_MASK, WORD, Buffer, FutureRecordMetadata, Slot, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.waits import SENDER, Memory, Waits
@@ -141,7 +141,6 @@ class RecordAppender:
             slab.pool,
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
-        self._memory = slab.memory
         self._words = slab.words
         self._small_body_size = self.slot_size - self.header_size - record_format.record_overhead_max
         self._is_closed = False
@@ -205,10 +204,10 @@ class RecordAppender:
         another one; for the others, see `RecordAccumulator.appending`.
         """
         core, slot = self.core, buffer.slot
-        self._memory.fault_in(self.slab.geometry.slot(slot) + self.header_size)
+        self.fault_in(self.slab.geometry.slot(slot) + self.header_size)
         if large is not None:
             added, compressed = large.size - self.header_size, large.compressed
-            self._memory.write(self.places_of_large(slot, len(large.records)), large.records)
+            self.write(self.places_of_large(slot, len(large.records)), large.records)
         else:
             added, compressed = core.write_first(slot, timestamp, body), 0
         now_us = time.monotonic_ns() // 1_000
@@ -221,11 +220,32 @@ class RecordAppender:
             self.pending.contributions.withdraw(batch)
         return outcome[1:]
 
+    def fault_in(self, place: int) -> int:
+        """Read the word of a byte that is about to be written, to save page faults.
+
+        For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page.
+        So a read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
+        """
+        return self._words[place // WORD]
+
     def places_of_large(self, slot: int, size: int) -> list[tuple[int, int]]:
-        """Return where ``size`` bytes of records of a large batch go, as `SlabMemory.places` does."""
-        memory = self._memory
-        slots = memory.chain(slot, self.slab.words[self.slab.geometry.header(slot) + Slot.SLOTS])
-        return memory.places(slots, self.header_size, self.header_size + size)
+        """Return the byte ranges of ``size`` bytes of records of a large batch, adjacent slots as one.
+
+        Raises ValueError: the chain of slots is damaged.
+        """
+        places = _core.places_of(self.slab.core, slot, self.header_size + size)
+        if places is None:
+            raise ValueError(f"there are no {size} bytes in the chain of slot {slot}")
+        (begin, end), *behind = places
+        return [(begin + self.header_size, end), *behind]
+
+    def write(self, places: list[tuple[int, int]], data: bytes | memoryview) -> None:
+        """Write bytes to ranges that have room for them, in order."""
+        data, buffer = memoryview(data), self.slab.buffer
+        for start, stop in places:
+            self.fault_in(start)
+            buffer[start:stop] = data[: stop - start]
+            data = data[stop - start :]
 
     def forked(self) -> None:
         """Forget all unused slots; in a forked child, they are the parent's."""
