@@ -511,7 +511,7 @@ cdef class ReadyCheck:
         cdef Candidate batches[MOST_DRAINED]
         cdef uint64_t places[MOST_DRAINED]
         cdef uint64_t index = 0, count, number, found
-        cdef Damage damage = UNDAMAGED
+        cdef Damage damage
         cdef int status
         while True:
             count = found = 0
@@ -522,6 +522,7 @@ cdef class ReadyCheck:
                 index += 1
             if not count:
                 return LOCK_TAKEN
+            damage.kind = SOUND
             status = drain_stripe(&self.deques, ticket_of(self.segment), batches, count, &found, &damage)
             check_deque(self.damaged, batches[0].entry, &damage)
             if status != LOCK_TAKEN:
