@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import die, is_stopped, stop
-from pools import MakePool, join_pool, slots_of
+from pools import MakePool, join_pool
 from processes import PATIENCE_S, Child, Start, finish, in_threads, wait_until
 from runs import interrupts
 
