@@ -7,25 +7,28 @@ sequence numbers as Kafka's do.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import pytest
 from broker_model import NODES, SLOT, TIMEOUT_MS, BrokerRun, Clock, ClusterModel, Flight, TransportModel, config_of
 from kafka.record import MemoryRecords
 from killpoints import interrupt_before, lines_here
-from scenes import PARTITIONS, UNKNOWN_OFFSET, Scene
 
-from shmaccum._core import Process, ProduceResponse
+from shmaccum._core import FutureRecordMetadata, Process, ProduceResponse
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequence_doubt
 from shmaccum.accumulator.state import partition_map, partition_queue, record_batch
+from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
+    BufferExhaustedError,
     DeliveryTimeoutError,
     InvalidRecordError,
+    KafkaError,
     KafkaStorageError,
     NetworkError,
     RecordTooLargeError,
@@ -36,37 +39,143 @@ from shmaccum.shm.validation import MAX_EPOCH
 T = TypeVar("T")
 
 
-class RefusingScene(Scene):
-    """Brokers that refuse batches, deny that they stored them, and come back knowing less."""
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+UNKNOWN_OFFSET = -1
+"""Of records that a broker has, as an answer for others shows (``ProduceResponse.INVALID_OFFSET``)."""
 
-    lines = (batch_drainer, completer, expirer, partition_queue, response_handler, sealer, sender, sequence_doubt)
-    errors = (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
 
-    def value(self, number: int) -> bytes:
-        """Return a third of a slot: two of them fill a batch."""
-        return b"%d" % number + bytes(SLOT // 3)
+class Scene:
+    """A cluster, the senders that follow each other, and what their producers have appended.
+
+    Attributes:
+        lines: modules; a sender dies before any line of these.
+        errors: with which a record may be given up.
+        at_once: Most records that a producer appends in a row.
+        lines_of_a_pass, lines_of_recovery: The last ones before which a sender dies.
+        makes_run: Starts a sender.
+    """
+
+    lines: ClassVar[tuple[ModuleType, ...]] = (
+        *(batch_drainer, completer, expirer, partition_queue, response_handler, sealer, sender, sequence_doubt),
+    )
+    errors: ClassVar[tuple[type[KafkaError], ...]] = (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
+    at_once = 5
+    lines_of_a_pass, lines_of_recovery = 400, 300
+    makes_run: ClassVar[type[BrokerRun]] = BrokerRun
+
+    def __init__(self, config: ProducerConfig, clock: Clock, seed: int = 0) -> None:
+        self.config = config
+        self.clock = clock
+        self.draw = random.Random(seed)
+        self.cluster = ClusterModel("t", len(PARTITIONS))
+        self.run = self.makes_run(config, self.cluster, clock)
+        self.runs = [self.run]
+        self.run.begin()
+        self.run.topic("t")
+        self.futures: dict[TopicPartition, dict[int, FutureRecordMetadata]] = {each: {} for each in PARTITIONS}
+
+    # --- what can happen ----------------------------------------------------------------------------
 
     def happen(self, what: str) -> None:
-        model = self.cluster.partitions[self.draw.choice(PARTITIONS)]
+        """Have something happen, the details of which are drawn."""
+        draw, transport = self.draw, self.run.transport
+        partition, node, few = draw.choice(PARTITIONS), draw.choice(list(NODES)), draw.randint(1, 5)
+        model = self.cluster.partitions[partition]
         match what:
-            case "restart":  # of both brokers, with some of the requests in flight
+            case "append":
+                self.append(partition, draw.randint(1, self.at_once))
+            case "step":
+                self.run.step(after_ms=draw.choice([0, 0, 1, 20]))
+            case "wait":
+                self.run.step(after_ms=draw.choice([TIMEOUT_MS // 3, TIMEOUT_MS // 3, TIMEOUT_MS]))
+            case "answer":
+                for _ in range(few):
+                    transport.answer(node)
+            case "store":  # and be slow with the answers
+                transport.store(node, few)
+            case "drop":  # with some of the requests in flight
+                transport.store(node, few - 1)
+                transport.drop(node)
+            case "restart":  # of both brokers, which come back knowing less
                 for each in NODES:
-                    self.run.transport.store(each, self.draw.randint(0, 5))
-                    self.run.transport.drop(each)
-                for model in self.cluster.partitions.values():
-                    model.restart()
+                    transport.store(each, draw.randint(0, 5))
+                    transport.drop(each)
+                for restarted in self.cluster.partitions.values():
+                    restarted.restart()
             case "refuse":
-                model.refuse.append(self.draw.choice([KafkaStorageError, KafkaStorageError, InvalidRecordError]))
+                model.refuse.append(draw.choice([KafkaStorageError, KafkaStorageError, InvalidRecordError]))
             case "deny":
                 model.deny.append(NetworkError)
+            case "link":
+                self.cluster.link(partition)
+            case "move":
+                self.cluster.move(partition)
+            case "die":
+                self.die(draw.randint(0, self.lines_of_a_pass), few - 1)
+            case "die_twice":
+                self.die(draw.randint(0, self.lines_of_a_pass), few - 1, draw.randint(0, self.lines_of_recovery))
             case _:
-                super().happen(what)
+                raise ValueError(what)
 
-    def check_acknowledged(self, number: int, offset: int, stored: list[int]) -> None:
-        if offset == UNKNOWN_OFFSET:
-            assert number in stored
-        else:
-            super().check_acknowledged(number, offset, stored)
+    def value(self, number: int) -> bytes:
+        """Return the value of a record: its number, and what fills it up. Two of these fill a batch."""
+        return b"%d" % number + bytes(SLOT // 3)
+
+    def append(self, partition: TopicPartition, records: int) -> None:
+        for _ in range(records):
+            number = next(self.cluster.numbers)
+            try:
+                self.futures[partition][number] = self.run.send(partition, self.value(number))
+            except BufferExhaustedError:
+                return
+
+    def die(self, lines: int, stored: int, again: int | None = None) -> None:
+        """Kill the sender before a line of a pass; its brokers may have got what it had just sent.
+
+        ``stored``: requests on its connections that are stored nevertheless. ``again``: the line before which its
+        successor dies, while it picks up what was left.
+        """
+        interrupt_before(lines, self.run.step, *self.lines)
+        for node in NODES:
+            self.run.transport.store(node, stored)
+        self._next_sender()
+        if again is not None:
+            interrupt_before(again, self.run.begin, *self.lines)
+            self._next_sender()
+        self.run.begin()
+
+    def _next_sender(self) -> None:
+        for lock in self.run.slab.locks:  # as the next holder does where a process is really dead
+            lock.run(partial(self.run.slab.rebuild, lock.number))
+        self.run.resign()
+        self.run = self.makes_run(self.config, self.cluster, self.clock)
+        self.runs.append(self.run)
+
+    # --- what comes out of it -----------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Have everything go well from now on, and compare what was promised with what is stored."""
+        for model in self.cluster.partitions.values():
+            model.refuse.clear()
+            model.deny.clear()
+        self.run.go_on()
+        assert self.run.accumulator.pool.available_memory() == self.run.accumulator.pool.total_memory
+        for partition, futures in self.futures.items():
+            stored = [int(value.rstrip(b"\0.")) for value in self.cluster.partitions[partition].values]
+            assert stored == sorted(set(stored)), "stored twice, or not in the order of append"
+            assert set(stored) <= set(futures)
+            for number, future in futures.items():
+                error = future.exception(0)
+                if error is not None:
+                    assert type(error) in self.errors
+                elif (offset := future.get(0).offset) == UNKNOWN_OFFSET:
+                    assert number in stored
+                else:
+                    assert stored[offset] == number
+
+    def close(self) -> None:
+        for run in self.runs:
+            run.close()
 
 
 LARGEST: Final = 260
@@ -172,20 +281,20 @@ SEEDS: Final = [*range(4), *range(2 * TODAY, 2 * TODAY + 2)]
     ],
 )
 def test_exactly_once(config: ProducerConfig, clock: Clock, happenings: Mapping[str, int], seed: int) -> None:
-    play(RefusingScene(config, clock, seed), happenings)
+    play(Scene(config, clock, seed), happenings)
 
 
 @pytest.mark.parametrize("seed", SEEDS[2:])
 def test_order_without_idempotence(slab_name: str, clock: Clock, seed: int) -> None:
     """As long as nothing is lost, whichever connection a partition has."""
     config = config_of(slab_name, buffer_memory=24 * SLOT, enable_idempotence=False)
-    play(RefusingScene(config, clock, seed), QUIET)
+    play(Scene(config, clock, seed), QUIET)
 
 
 @pytest.mark.parametrize("seed", SEEDS[2:])
 def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterModel, "first_epoch", MAX_EPOCH)
-    play(RefusingScene(config, clock, seed), QUIET | TROUBLE | DEATH)
+    play(Scene(config, clock, seed), QUIET | TROUBLE | DEATH)
 
 
 PICKY_QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20, "link": 5}
@@ -225,7 +334,7 @@ def test_a_death_before_any_line(
             run.transport.answer(number % 2)
 
     def with_scene(act: Callable[[Callable[[], None]], T]) -> T:
-        scene = RefusingScene(config, clock)
+        scene = Scene(config, clock)
         try:
             for partition, model in scene.cluster.partitions.items():
                 scene.append(partition, 7)
@@ -241,4 +350,4 @@ def test_a_death_before_any_line(
     lines = with_scene(lambda action: lines_here(action, *modules, hits=len(times)))
     assert len(lines) > 80
     for line in lines:
-        with_scene(lambda action, line=line: interrupt_before(line, action, *modules))
+        assert with_scene(lambda action, line=line: interrupt_before(line, action, *modules))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import random
 import resource
 import signal
 import threading
@@ -40,7 +39,7 @@ from shmaccum.sender import process
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Role
-from shmaccum.shm.lifecycle import detach, look
+from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.names import segment_path
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators
@@ -426,57 +425,6 @@ def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir:
     assert numbers_in(log_dir) == {
         (partition, child): list(range(partition, counts[child], 2)) for partition in range(2) for child in range(2)
     }
-
-
-def send_and_note(link: Connection, settings: dict[str, object], note: str, child: int) -> None:
-    """Send numbers until killed, and note in a file how many `send` has taken."""
-    producer = Producer(settings)
-    producer.partitions_for("t")
-    link.send("ready")
-    with open(note, "ab", buffering=0) as file:
-        number = 0
-        while True:
-            producer.send("t", b"%d:%d" % (child, number), partition=number % 2)
-            file.write(b".")
-            number += 1
-
-
-def test_all_are_killed_at_once(settings: Settings, start: Start, log_dir: Path, tmp_path: Path) -> None:
-    """Producers and sender, at a random moment, again and again: those who come next go on with what is left."""
-    given = settings(buffer_memory=256 << 10, batch_size=2048, max_request_size=16 << 10)
-    config = ProducerConfig.parse(given)
-    chance = random.Random(7)
-    rounds, taken = 3, {}
-    for round_number in range(rounds):
-        notes = [tmp_path / f"{round_number}-{child}" for child in range(2)]
-        children = [start(send_and_note, given, str(note), 2 * round_number + n) for n, note in enumerate(notes)]
-        for child in children:
-            assert child.hear() == "ready"
-        time.sleep(chance.uniform(0.01, 0.1))
-        with look(config.shmaccum_name) as view:
-            sender = view.sender()
-        if sender.alive and sender.pid is not None and chance.random() < 0.5:
-            os.kill(sender.pid, signal.SIGKILL)
-        for child in children:
-            child.signal(signal.SIGKILL)
-        if sender.alive and sender.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(sender.pid, signal.SIGKILL)
-        for child in children:
-            child.join()
-        taken |= {2 * round_number + n: note.stat().st_size for n, note in enumerate(notes)}
-    with Producer(given) as producer:
-        producer.partitions_for("t")
-        wait_until(lambda: producer._slab.undelivered() == (0, 0), "what is left is delivered")
-        assert producer.metrics()["slab-metrics"]["record-lost-total"] == 0
-    found = numbers_in(log_dir)
-    for child_number, count in taken.items():
-        # One more may have been taken whose `send` did not return.
-        delivered = sum(len(found.get((partition, child_number), [])) for partition in range(2))
-        assert delivered in (count, count + 1)
-        for partition in range(2):
-            numbers = found.get((partition, child_number), [])
-            assert numbers == list(range(partition, partition + 2 * len(numbers), 2))
 
 
 def serve_while_the_clock_is_set(link: Connection, settings: dict[str, object], jump_s: float) -> str:

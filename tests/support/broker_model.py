@@ -206,7 +206,6 @@ class TransportModel:
         updates: topics that were asked for.
         out_of_reach: why nothing can be sent at all.
         reachable: brokers that take requests.
-        answers_at_once: whether there is an answer before anything is stored, as with ``acks=0``.
     """
 
     def __init__(self, cluster: ClusterModel) -> None:
@@ -215,7 +214,6 @@ class TransportModel:
         self.updates: list[set[str]] = []
         self.out_of_reach: type[KafkaError] | None = None
         self.reachable = set(BROKERS)
-        self.answers_at_once = False
         self.asked: list[float] = []
         self._pending: dict[int, list[list[Flight]]] = {node: [] for node in NODES}
         self._answers: list[ProduceResponse] = []
@@ -298,10 +296,7 @@ class TransportModel:
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         assert len({batch.topic_partition for batch in batches}) == len(batches) > 0
         self.sent += [(each.topic_partition.partition, each.producer_epoch, each.base_sequence) for each in batches]
-        if self.answers_at_once:
-            self._answers += [ProduceResponse(batch) for batch in batches]
-        else:
-            self._pending[node.id].append([Flight(batch, b"".join(batch.payload)) for batch in batches])
+        self._pending[node.id].append([Flight(batch, b"".join(batch.payload)) for batch in batches])
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)

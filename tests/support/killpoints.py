@@ -1,7 +1,8 @@
 """Be interrupted just before any line of code; or die at a moment that the test chooses.
 
-Who dies does so in a forked child, which inherits what the test is attached to and is a process of its own. Deaths at
-every moment there is are the business of `tools.step`.
+A line is named by its place among all lines of some modules that an action runs, from 0 on. Who dies does so in a
+forked child, which inherits what the test is attached to and is a process of its own. Deaths at every moment there is
+are the business of `tools.step`.
 """
 
 from __future__ import annotations
@@ -13,33 +14,31 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
+from itertools import count
 from types import FrameType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from faults import die as die
 
 Action = Callable[[], object]
+Place = tuple[str, int]
+"""File and number of a line."""
 
 
-class Line(NamedTuple):
-    """A point to stop at: the ``hit``-th time that a line is about to run."""
-
-    file: str
-    number: int
-    hit: int
-
-    def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.number}#{self.hit}"
-
-
-def lines_here(action: Action, *modules: ModuleType, hits: int = 1) -> list[Line]:
+def lines_here(action: Action, *modules: ModuleType, hits: int = 1) -> list[int]:
     """Return the lines of some modules that an action, run in this very process, goes through, in their order.
 
     Each is there ``hits`` times at most.
     """
-    found: list[Line] = []
-    _trace(action, modules, _collect(found, hits))
+    seen: Counter[Place] = Counter()
+    found: list[int] = []
+
+    def note(number: int, place: Place) -> None:
+        seen[place] += 1
+        if seen[place] <= hits:
+            found.append(number)
+
+    _trace(action, modules, note)
     assert found
     return found
 
@@ -58,61 +57,41 @@ def die_in(action: Action) -> None:
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
-def interrupt_before(line: Line, action: Action, *modules: ModuleType) -> None:
-    """Run an action in this very process; just before a line, a KeyboardInterrupt comes."""
+def interrupt_before(line: int, action: Action, *modules: ModuleType) -> bool:
+    """Run an action in this very process, with a KeyboardInterrupt before a line; return whether it got there."""
 
-    def interrupt(at: Line) -> None:
-        if at == line:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-
-    try:
-        _trace(action, modules, interrupt)
-    except KeyboardInterrupt:
-        return
-    raise AssertionError(f"the action got past {line}")
-
-
-def interrupt_after(lines: int, action: Action, *modules: ModuleType) -> None:
-    """Run an action in this very process; a KeyboardInterrupt comes before line number ``lines`` of some modules."""
-
-    def interrupt(at: Line) -> None:
-        nonlocal lines
-        lines -= 1
-        if lines < 0:
-            sys.settrace(None)
-            raise KeyboardInterrupt
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
-        _trace(action, modules, interrupt)
+        _act_before(line, interrupt, action, modules)
+        return False
+    return True
 
 
-def die_after(lines: int, action: Action, *modules: ModuleType) -> None:
-    """Run an action, and die just before line number ``lines`` of some modules, or at its end."""
-
-    def count(at: Line) -> None:
-        nonlocal lines
-        lines -= 1
-        if lines < 0:
-            die()
-
-    _trace(action, modules, count)
+def die_before(line: int, action: Action, *modules: ModuleType) -> None:
+    """Run an action, and die just before a line of it, or at its end."""
+    _act_before(line, die, action, modules)
     die()
 
 
-def _collect(found: list[Line], hits: int) -> Callable[[Line], object]:
-    return lambda line: found.append(line) if line.hit <= hits else None
+def _act_before(line: int, act: Action, action: Action, modules: tuple[ModuleType, ...]) -> None:
+    def look(number: int, place: Place) -> None:
+        if number == line:
+            sys.settrace(None)
+            act()
+
+    _trace(action, modules, look)
 
 
-def _trace(action: Action, modules: tuple[ModuleType, ...], at_line: Callable[[Line], object]) -> None:
+def _trace(action: Action, modules: tuple[ModuleType, ...], at_line: Callable[[int, Place], object]) -> None:
+    """Run an action; call ``at_line(number, place)`` before each line of some modules."""
     files = {module.__file__ for module in modules}
-    hits: Counter[tuple[str, int]] = Counter()
+    numbers = count()
 
     def on_line(frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
-            place = frame.f_code.co_filename, frame.f_lineno
-            hits[place] += 1
-            at_line(Line(*place, hits[place]))
+            at_line(next(numbers), (frame.f_code.co_filename, frame.f_lineno))
         return on_line
 
     def on_call(frame: FrameType, event: str, argument: Any) -> Any:

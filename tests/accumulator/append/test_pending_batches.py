@@ -223,9 +223,9 @@ def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None
     for line in lines:
         told = Told()
         prepare(told)
-        interrupt_before(line, read, *modules)
+        assert interrupt_before(line, read, *modules)
         accumulator.producer.pending.poll()
-        assert len(told.offsets) == len(set(told.offsets)) == 3, str(line)
+        assert len(told.offsets) == len(set(told.offsets)) == 3, line
         accumulator.producer.flush(0)
 
 

@@ -109,7 +109,7 @@ def test_an_interrupt_of_an_allocation_leaks_no_memory(make_pool: MakePool) -> N
     lines = lines_here(lambda: pool.allocate(8, 0, taken), buffer_pool)
     pool.deallocate(*taken)
     for line in lines:
-        interrupt_before(line, lambda: pool.allocate(8, 0), buffer_pool)
+        assert interrupt_before(line, lambda: pool.allocate(8, 0), buffer_pool)
         assert pool.available_memory() == 64, f"after an interrupt before {line}"
 
 

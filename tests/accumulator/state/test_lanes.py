@@ -11,7 +11,7 @@ import pytest
 from accumulators import TP0, Log
 from faults import die
 from fixture_types import OpenAccumulator
-from killpoints import die_in
+from killpoints import die_before, die_in, lines_here
 
 from shmaccum._core import FutureRecordMetadata, Lane
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
@@ -167,3 +167,32 @@ def test_what_is_queued_since_a_lane_was_opened_again_is_kept(
     log.take_all()
     accumulator.producer.pending.poll()
     assert futures[0].succeeded()
+
+
+def test_a_death_at_any_line_leaves_a_lane_for_the_next(accumulator: Accumulators, table: LaneTable) -> None:
+    """The sender takes it from the dead process and empties it, and the next lease opens it."""
+    accumulator.slab.become_sender()
+
+    def live() -> None:
+        lease = table.lease("orders")
+        lease.open(9, 3, 2)
+        append(accumulator, lease, TP0, b"of the dead")
+        append(accumulator, lease, TP1, b"of the dead")
+        lease.end_transaction()
+        lease.close()
+        lease.release()
+
+    for line in lines_here(live, lanes, hits=1000):
+        die_in(lambda line=line: die_before(line, live, lanes))
+        accumulator.slab.reap_dead()
+        accumulator.pool.reclaim()
+        accumulator.sender.take_lanes_from_dead()
+        assert not table.abandoned()
+        accumulator.sender.drop_closed_lanes()
+        assert table.is_empty(0)
+        lease = opened(table, epoch=4)
+        append(accumulator, lease, TP0, b"alive")
+        log = Log(accumulator)
+        log.take_all()
+        lease.release()
+        accumulator.sender.drop_closed_lanes()
