@@ -112,19 +112,6 @@ def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path, at: int) 
     check_sequences(log_dir)
 
 
-def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
-    """The parts of a batch need not follow each other in the log: each has an offset of its own."""
-    run.transport.largest = 200
-    futures = send(run, numbered(20))
-    while run.slab.undelivered() != (0, 0):
-        run.run(1)
-        run.transport.write_as_another(T0)
-    found = read_partition(log_dir, "t")
-    mine = [record.offset for record in found if record.value != b"another's"]
-    assert offsets_of(futures) == mine
-    assert mine[-1] > 20
-
-
 def test_partition_is_muted_only_while_a_part_is_in_flight(run: HandRun) -> None:
     def muted() -> int:
         return of_partition(run, T0, Partition.MUTED)
@@ -182,21 +169,6 @@ def test_invalid_records_fail_alone(run: HandRun, log_dir: Path, bad: set[int]) 
     assert_all_free(run)
 
 
-def test_part_that_fails_does_not_fail_the_others(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 200
-    futures = send(run, numbered(20))
-    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
-    run.transport.refuse[T0] = InvalidRecordError
-    run.run_until(lambda: run.accumulator.producer.pending.poll() or any(future.failed() for future in futures))
-    run.transport.refuse.clear()
-    deliver(run)
-    failed = [future.failed() for future in futures]
-    assert 0 < sum(failed) < 10
-    stored = [value for value, bad in zip(numbered(20), failed, strict=True) if not bad]
-    assert read_values(log_dir, "t") == stored
-    check_sequences(log_dir)
-
-
 def test_what_a_broker_has_named_is_not_sent_again(run: HandRun, log_dir: Path) -> None:
     """One answer names all invalid records of a batch: each run of valid ones takes one request, the others none."""
     run.transport.is_invalid = lambda value: value == b"invalid"
@@ -218,72 +190,3 @@ def test_records_of_many_batches_are_refused_at_a_time(run: HandRun, log_dir: Pa
     deliver(run)
     assert [future.failed() for future in futures] == [False, True, False, True, False] * 12
     assert read_values(log_dir, "t") == [b"a", b"b", b"c"] * 12
-
-
-def send_an_invalid_one(run: HandRun) -> None:
-    """Send one in front of another, behind what is stored."""
-    send(run, [b"first"])
-    deliver(run)
-    run.transport.is_invalid = lambda value: value == b"invalid"
-    send(run, [b"invalid", b"a"])
-
-
-def test_a_record_that_was_never_stored_takes_no_number(run: HandRun, log_dir: Path) -> None:
-    send_an_invalid_one(run)
-    deliver(run)
-    assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 1]
-
-
-def test_record_that_may_be_stored_takes_a_number(run: HandRun, log_dir: Path) -> None:
-    """Else the number could be that of what is in the log, and a broker would take what comes next for that.
-
-    If it is not in the log, the broker complains of the gap, and the partition goes on under a new epoch.
-    """
-    send_an_invalid_one(run)
-    refuse_for_a_while(run)
-    sent = len(run.transport.sent)
-    deliver(run)
-    assert [sequence for _, sequence in run.transport.sent[sent:]] == [1, 2, 0]
-    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
-
-
-def test_record_a_dead_sender_may_have_sent_takes_a_number(run: HandRun, start_run: StartRun, log_dir: Path) -> None:
-    """The second sender sends it, without the first one's answer; the third does not know what came of that."""
-
-    def start() -> HandRun:
-        later = start_run()
-        later.transport.is_invalid = run.transport.is_invalid
-        return later
-
-    run.transport.is_invalid = lambda value: value == b"invalid"
-    send(run, [b"a", b"invalid", b"c"])
-    run.run_until(lambda: counter(run, Super.BATCHES_SPLIT) == 1)
-    run.resign()
-    second = start()
-    second.run_until(lambda: counter(second, Super.RECORDS_SENT) == 1)
-    second.transport.held = True
-    second.run(1)
-    second.resign()
-    deliver(start())
-    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
-
-
-def test_batches_behind_that_have_their_numbers_already(run: HandRun, log_dir: Path) -> None:
-    """They were sent before it was known that one before them is no good: they come after it all the same."""
-    run.transport.is_invalid = lambda value: value == b"invalid"
-    futures = send(run, [b"first"])
-    deliver(run)
-    run.transport.held = True
-    for number in range(4):
-        futures += send(run, [b"%d" % number, b"invalid" if number == 1 else b"-", b"%d'" % number])
-        run.run(1)
-    assert [sequence for _, sequence in run.transport.sent] == [0, 1, 4, 7, 10]
-    run.transport.held = False
-    deliver(run)
-    (invalid,) = [future for future in futures if future.failed()]
-    assert isinstance(invalid.exception(), InvalidRecordError)
-    futures.remove(invalid)
-    assert offsets_of(futures) == list(range(12))
-    stored = read_values(log_dir, "t")
-    assert stored == [b"first", b"0", b"-", b"0'", b"1", b"1'", b"2", b"-", b"2'", b"3", b"-", b"3'"]
-    assert counter(run, Super.EPOCH_BUMPS) == 1

@@ -15,11 +15,10 @@ from types import ModuleType
 from typing import ClassVar, Final, TypeVar
 
 import pytest
-from broker_model import NODES, SLOT, TIMEOUT_MS, BrokerRun, Clock, ClusterModel, Flight, TransportModel, config_of
-from kafka.record import MemoryRecords
+from broker_model import NODES, SLOT, TIMEOUT_MS, BrokerRun, Clock, ClusterModel, config_of
 from killpoints import interrupt_before, lines_here
 
-from shmaccum._core import FutureRecordMetadata, Process, ProduceResponse
+from shmaccum._core import FutureRecordMetadata, Process
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequence_doubt
 from shmaccum.accumulator.state import partition_map, partition_queue, record_batch
 from shmaccum.cluster import TopicPartition
@@ -42,6 +41,8 @@ T = TypeVar("T")
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 UNKNOWN_OFFSET = -1
 """Of records that a broker has, as an answer for others shows (``ProduceResponse.INVALID_OFFSET``)."""
+ANOTHERS = b"-1"
+"""The value of records that another producer writes in between."""
 
 
 class Scene:
@@ -52,7 +53,6 @@ class Scene:
         errors: with which a record may be given up.
         at_once: Most records that a producer appends in a row.
         lines_of_a_pass, lines_of_recovery: The last ones before which a sender dies.
-        makes_run: Starts a sender.
     """
 
     lines: ClassVar[tuple[ModuleType, ...]] = (
@@ -61,14 +61,13 @@ class Scene:
     errors: ClassVar[tuple[type[KafkaError], ...]] = (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
     at_once = 5
     lines_of_a_pass, lines_of_recovery = 400, 300
-    makes_run: ClassVar[type[BrokerRun]] = BrokerRun
 
     def __init__(self, config: ProducerConfig, clock: Clock, seed: int = 0) -> None:
         self.config = config
         self.clock = clock
         self.draw = random.Random(seed)
         self.cluster = ClusterModel("t", len(PARTITIONS))
-        self.run = self.makes_run(config, self.cluster, clock)
+        self.run = BrokerRun(config, self.cluster, clock)
         self.runs = [self.run]
         self.run.begin()
         self.run.topic("t")
@@ -106,6 +105,8 @@ class Scene:
                 model.refuse.append(draw.choice([KafkaStorageError, KafkaStorageError, InvalidRecordError]))
             case "deny":
                 model.deny.append(NetworkError)
+            case "another":  # producer writes
+                model.values.append(ANOTHERS)
             case "link":
                 self.cluster.link(partition)
             case "move":
@@ -148,7 +149,7 @@ class Scene:
         for lock in self.run.slab.locks:  # as the next holder does where a process is really dead
             lock.run(partial(self.run.slab.rebuild, lock.number))
         self.run.resign()
-        self.run = self.makes_run(self.config, self.cluster, self.clock)
+        self.run = BrokerRun(self.config, self.cluster, self.clock)
         self.runs.append(self.run)
 
     # --- what comes out of it -----------------------------------------------------------------------
@@ -162,8 +163,9 @@ class Scene:
         assert self.run.accumulator.pool.available_memory() == self.run.accumulator.pool.total_memory
         for partition, futures in self.futures.items():
             stored = [int(value.rstrip(b"\0.")) for value in self.cluster.partitions[partition].values]
-            assert stored == sorted(set(stored)), "stored twice, or not in the order of append"
-            assert set(stored) <= set(futures)
+            own = [number for number in stored if number != int(ANOTHERS)]
+            assert own == sorted(set(own)), "stored twice, or not in the order of append"
+            assert set(own) <= set(futures)
             for number, future in futures.items():
                 error = future.exception(0)
                 if error is not None:
@@ -188,26 +190,6 @@ def is_invalid(value: bytes) -> bool:
     return int(value.rstrip(b".")) % 7 == 3
 
 
-class PickyTransport(TransportModel):
-    """Connections to brokers that look at what they get before they look at its sequence number."""
-
-    def _handle(self, node: int, flight: Flight) -> ProduceResponse:
-        if len(flight.data) > LARGEST:
-            return ProduceResponse(flight.batch, error=RecordTooLargeError, message="too large")
-        values = [record.value or b"" for batch in MemoryRecords(flight.data) for record in batch]
-        invalid = tuple(number for number, value in enumerate(values) if is_invalid(value))
-        if invalid:
-            named = dict.fromkeys(invalid, "")
-            return ProduceResponse(flight.batch, error=InvalidRecordError, message="no good", invalid_records=named)
-        return super()._handle(node, flight)
-
-
-class PickyRun(BrokerRun):
-    """A sender of such brokers."""
-
-    makes_transport = PickyTransport
-
-
 class PickyScene(Scene):
     """Brokers that take neither large batches nor every record."""
 
@@ -225,7 +207,10 @@ class PickyScene(Scene):
     errors = (DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError)
     at_once = 30
     lines_of_a_pass, lines_of_recovery = 600, 400
-    makes_run = PickyRun
+
+    def __init__(self, config: ProducerConfig, clock: Clock, seed: int) -> None:
+        super().__init__(config, clock, seed)
+        self.cluster.largest, self.cluster.is_invalid = LARGEST, is_invalid
 
     def value(self, number: int) -> bytes:
         """Return a value that is small most of the time."""
@@ -253,7 +238,7 @@ def play(scene: Scene, happenings: Mapping[str, int], count: int = 600) -> None:
         scene.close()
 
 
-QUIET: Final = {"append": 80, "step": 160, "answer": 80, "store": 20, "link": 5}
+QUIET: Final = {"append": 80, "step": 160, "answer": 80, "store": 20, "link": 5, "another": 10}
 TROUBLE: Final = {"refuse": 6, "deny": 10, "drop": 10, "move": 6, "wait": 3}
 RESTARTS: Final = {"restart": 8, "drop": 10, "move": 6}
 DEATH: Final = {"die": 6, "die_twice": 2}
@@ -297,8 +282,8 @@ def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, mo
     play(Scene(config, clock, seed), QUIET | TROUBLE | DEATH)
 
 
-PICKY_QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20, "link": 5}
-PICKY_TROUBLE: Final = {"drop": 10, "move": 6, "wait": 2}
+PICKY_QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20, "link": 5, "another": 20}
+PICKY_TROUBLE: Final = {"refuse": 3, "drop": 10, "move": 6, "wait": 2}
 
 
 @pytest.mark.parametrize(

@@ -461,6 +461,31 @@ def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrok
     assert sent(successor, T0) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
+def test_a_record_that_a_dead_sender_may_have_sent_takes_a_number(
+    start_broker_run: StartBrokerRun, cluster: ClusterModel
+) -> None:
+    """The second sender sends what is behind an invalid record; the third does not know what came of that.
+
+    Without a number for the record, the broker could take what comes next for something that it has.
+    """
+    cluster.is_invalid = lambda value: value == b"invalid"
+    run = start_broker_run()
+    for value in (b"a", b"invalid", b"c"):
+        run.send(T0, value)
+    while counter(run, Super.BATCHES_SPLIT) < 1:
+        run.transport.answer_all()
+        run.step()
+    second = start_broker_run()
+    while counter(second, Super.RECORDS_SENT) < 1:
+        second.transport.answer_all()
+        second.step()
+    second.step()
+    third = start_broker_run()
+    third.go_on()
+    assert cluster.partitions[T0].values == [b"a", b"c"]
+    assert bumps(third) == 1
+
+
 def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """The sender looks again soon, whatever the transport wakes it for."""
     cluster.topic = "elsewhere"

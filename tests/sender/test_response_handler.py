@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from faults import die
+from killpoints import die_in
 from senders import HandRun, counter
 from splitting import T0, T1, StartRun
 
 from shmaccum._core import Super
-from shmaccum.errors import DeliveryTimeoutError, NetworkError
+from shmaccum.accumulator.drain.completer import BatchCompleter
+from shmaccum.errors import DeliveryTimeoutError, NetworkError, PolicyViolationError
+from shmaccum.sender.response_handler import ResponseHandler
 
 
 def test_back_off(run: HandRun) -> None:
@@ -48,3 +52,29 @@ def test_delivery_timeout_without_a_leader(start_sender: StartRun) -> None:
     with pytest.raises(DeliveryTimeoutError, match="t-0"):
         failing.get(0)
     assert run.slab.undelivered() == (0, 0)
+
+
+def die_over_completing(run: HandRun) -> None:
+    """Be a sender that dies with one refused batch completed and not freed, and the other one in flight."""
+    run.begin()
+    run.transport.refuse = dict.fromkeys((T0, T1), PolicyViolationError)
+    handle = ResponseHandler.handle
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ResponseHandler, "handle", lambda self, responses, now_ms: handle(self, responses[:1], now_ms))
+    patch.setattr(BatchCompleter, "deallocate", lambda *_: die())
+    run.run(2)
+
+
+def test_successor_reports_the_incident_of_a_dead_sender(run: HandRun, start_sender: StartRun) -> None:
+    run.resign()
+    futures = [run.send(partition) for partition in (T0, T1)]
+    die_in(lambda: die_over_completing(start_sender(begin=False)))
+    successor = start_sender()
+    successor.run_until(lambda: successor.slab.undelivered() == (0, 0))
+    run.accumulator.producer.pending.poll()
+    (error,) = [future.exception() for future in futures if future.failed()]
+    assert isinstance(error, PolicyViolationError)
+    assert str(error).endswith("forbids the request: not on Sundays")
+    assert [future.get(0).offset for future in futures if not future.failed()] == [0]
+    assert successor.slab.words[Super.SENDER_STARTS] == 3
+    assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory

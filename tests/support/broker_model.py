@@ -8,13 +8,13 @@ moves, time goes by, the sender dies. Requests of one connection are handled in 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 import splitting
@@ -29,10 +29,12 @@ from shmaccum.cluster import Node, TopicPartition, broker_of, connection_id
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     InvalidProducerEpochError,
+    InvalidRecordError,
     KafkaError,
     NetworkError,
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
+    RecordTooLargeError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
@@ -136,6 +138,8 @@ class ClusterModel:
         producer_ids: what `init_producer_id` hands out; an empty iterator hands out none.
         numbers: for the values of records, which show their identity and order.
         first_epoch: with which it hands out producer ids.
+        largest: most bytes of a batch; a larger one is refused before its sequence number is looked at.
+        is_invalid: says of a record's value whether the record is refused, as is its batch, in the same way.
     """
 
     first_epoch = 0
@@ -144,6 +148,8 @@ class ClusterModel:
         self.topic = topic
         self.producer_ids: Iterator[int] = count(1000)
         self.numbers = count()
+        self.largest = sys.maxsize
+        self.is_invalid: Callable[[bytes], bool] = lambda value: False
         self.topic_id = 0
         self.snapshot = Cluster()
         self.remake(partitions, seen=True)
@@ -260,6 +266,12 @@ class TransportModel:
             return ProduceResponse(flight.batch, error=UnknownTopicOrPartitionError, message=f"{partition} is unknown")
         if self.model.leaders[partition] != broker_of(node):
             return ProduceResponse(flight.batch, error=NotLeaderOrFollowerError, message=f"{partition} has moved")
+        if len(flight.data) > self.model.largest:
+            return ProduceResponse(flight.batch, error=RecordTooLargeError, message="too large")
+        values = [record.value or b"" for batch in MemoryRecords(flight.data) for record in batch]
+        invalid = {number: "" for number, value in enumerate(values) if self.model.is_invalid(value)}
+        if invalid:
+            return ProduceResponse(flight.batch, error=InvalidRecordError, message="no good", invalid_records=invalid)
         outcome = self.model.partitions[partition].append(flight.batch, flight.data)
         if isinstance(outcome, int):
             return ProduceResponse(flight.batch, outcome)
@@ -343,11 +355,9 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class BrokerRun(HandRun):
     """A sender by hand whose transport is the model's; every sender of a slab has its own connections."""
 
-    makes_transport: ClassVar[type[TransportModel]] = TransportModel
-
     def __init__(self, config: ProducerConfig, cluster: ClusterModel, clock: Clock) -> None:
         self.transport: TransportModel
-        super().__init__(config, self.makes_transport(cluster))
+        super().__init__(config, TransportModel(cluster))
         self.cluster = cluster
         self.clock = clock
 

@@ -16,11 +16,8 @@ from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import InvalidRecordError, KafkaError, OutOfOrderSequenceError, RecordTooLargeError
-from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import Record
-from shmaccum.record.format import iter_batches, record_format, write_part
-from shmaccum.sender.log.log_transport import NODE
+from shmaccum.errors import InvalidRecordError, KafkaError, RecordTooLargeError
+from shmaccum.record.format import iter_batches
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.shm.lifecycle import detach
@@ -93,7 +90,6 @@ class Hand:
 
     def __init__(self, config: ProducerConfig) -> None:
         self._log = make_transport(config)
-        self._log_dir = Path(config.log_dir)
         self.asked: list[float] = []
         self.held = False
         self.busy = False
@@ -148,35 +144,7 @@ class Hand:
         if invalid:
             named = {number: f"record {number} is no good" for number in invalid}
             return ProduceResponse(batch, error=InvalidRecordError, message="no good", invalid_records=named)
-        if batch.producer_id >= 0 and not self._follows(batch):
-            return ProduceResponse(batch, error=OutOfOrderSequenceError, message="out of order")
         return None
-
-    def _follows(self, batch: ProduceBatch) -> bool:
-        """Say whether a batch follows its producer's last one in the log, or is in it (``ProducerAppendInfo``)."""
-        topic, partition = batch.topic_partition
-        stored = [
-            each
-            for segment in sorted((self._log_dir / f"{topic}-{partition}").glob("*.log"))
-            for each in iter_batches(segment.read_bytes(), check_crc=False)
-            if each.producer_id == batch.producer_id
-        ]
-        if not stored:
-            return True
-        last = stored[-1]
-        if batch.producer_epoch != last.producer_epoch:
-            return batch.base_sequence == 0
-        begins = [(each.producer_epoch, each.base_sequence, each.record_count) for each in stored[-5:]]
-        is_again = (batch.producer_epoch, batch.base_sequence, batch.record_count) in begins
-        return is_again or batch.base_sequence == last.base_sequence + last.record_count
-
-    def write_as_another(self, to: TopicPartition) -> None:
-        record = Record(0, 0, None, b"another's")
-        piece = write_part(record_format(2), [record])
-        payload = record_format(2).seal(piece.memory, piece.fields, CompressionType.NONE)
-        self._log.send(NODE, [ProduceBatch(to, (payload,), 1, 2, -1, -1, -1, 0, 0)], 0)
-        (answer,) = self._log.poll(0, -1)
-        assert answer.error is None
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)
