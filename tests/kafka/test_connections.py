@@ -146,7 +146,7 @@ def test_the_transport_is_busy_until_the_last_request_is_out(fake: FakeBroker, w
     here = wire(fake.servers, send_buffer_bytes=1 << 14)
     here.send(batch())
     assert not here.transport.is_busy()
-    node = here.send(batch(size=32 << 20))
+    node = here.send(batch(size=1 << 20))
     assert here.transport.is_busy()
     assert not here.transport.ready(node, now_ms())
     answer.set()

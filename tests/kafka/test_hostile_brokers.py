@@ -180,6 +180,7 @@ def test_a_pause_of_days_is_no_longer_than_a_request_may_take(fake: FakeBroker, 
     node = here.connect(T0)
     here.ask(make_batch([b"x"]))
     assert 0 < here.transport.connection_delay_ms(node, now_ms()) <= 20_001
+    assert not here.transport.ready(node, now_ms())
 
 
 def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, here: Wire) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,17 +11,10 @@ from kafka_faults.trial import MakeTrial, Trial
 
 from tools.kafka import KafkaCluster
 from tools.support.messages import PRODUCE
-from tools.support.proxy import Answer, Proxy
+from tools.support.proxy import Proxy
 
 CUTS = (0, 3, 30, 100, 1000, 2500)
 """Bytes of a request that arrive: nothing, not even its size, its header, some of a batch, a batch and more."""
-
-QUOTA = 50_000
-"""Bytes a second."""
-THROTTLE = struct.Struct(">ib")
-"""The end of an answer: milliseconds, and how many tags there are."""
-CLOCK_S = 0.001
-"""What the sender's clock shows, it shows in whole milliseconds."""
 
 
 class Scene(NamedTuple):
@@ -78,30 +69,3 @@ def lose_responses(proxy: Proxy, run: Trial) -> None:
         run.await_heard(100)
         proxy.lose_response(PRODUCE, cut=cut).wait()
     run.await_heard()
-
-
-def test_throttled(scene: Scene, trial: MakeTrial) -> None:
-    """Nothing is sent before the time is over that the broker has asked for.
-
-    One request at a time, and none expires. So a request after an answer was sent by a sender that had
-    read it.
-    """
-    settings = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": 60_000}
-    with scene.proxy.listen(PRODUCE) as listening:
-        run = trial(scene.cluster, settings=settings)
-        run.await_heard()
-        scene.cluster.admin.throttle(QUOTA)
-        run.await_that(lambda: sum(map(throttle_s, listening.answers)) > 1, "a second of throttling in all")
-        scene.cluster.admin.throttle(None)
-        run.await_heard()
-        run.all_arrive()
-    for answer in listening.answers:
-        following = next((came for came in listening.requests if came > answer.at_s), math.inf)
-        assert following - answer.at_s > throttle_s(answer) - CLOCK_S
-
-
-def throttle_s(answer: Answer) -> float:
-    """Return for how long a broker says, at the end of an answer without errors, that nothing is to be sent."""
-    milliseconds, tags = THROTTLE.unpack(answer.frame[-THROTTLE.size :])
-    assert tags == 0
-    return float(milliseconds) / 1000

@@ -3,9 +3,9 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -26,6 +26,7 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.sender.log.log_transport import NODE, LogTransport
+from shmaccum.sender.log.segments import BATCHES_KEPT
 
 OpenSender = Callable[..., Any]
 """Gives conftest's ``Sender``."""
@@ -290,25 +291,6 @@ def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def test_nothing_is_doubled_or_lost_over_the_death_of_a_sender(tmp_path: Path, open_sender: OpenSender) -> None:
-    batches = [make_batch([b"%d" % i, b"+"], producer_id=9, sequence=2 * i) for i in range(8)]
-    child = os.fork()
-    if child == 0:
-        try:
-            sender = open_sender(segment_bytes=300)
-            for batch in batches[:6]:
-                sender.transport.send(NODE, [batch], 0)
-            os.kill(os.getpid(), signal.SIGKILL)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status)
-    sender = open_sender(segment_bytes=300)
-    assert [sender.offsets(batch) for batch in batches[3:]] == [[6], [8], [10], [12], [14]]
-    values = [value for i in range(8) for value in (b"%d" % i, b"+")]
-    assert read_log(tmp_path / "log" / "t-0") == list(enumerate(values))
-
-
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), magic=st.sampled_from([1, 2]), segment_bytes=st.integers(200, 1000))
 def test_any_run_of_sends_failures_resends_and_deaths_gives_the_records_in_order(
@@ -317,7 +299,7 @@ def test_any_run_of_sends_failures_resends_and_deaths_gives_the_records_in_order
     log_dir = tmp_path_factory.mktemp("log")
     stored: list[bytes] = []
     transport: LogTransport | None = None
-    last: ProduceBatch | None = None
+    recent: deque[tuple[int, ProduceBatch]] = deque(maxlen=BATCHES_KEPT)
     for step in [*data.draw(st.lists(st.sampled_from(["send", "fail", "resend", "die"]), max_size=15)), "send"]:
         if transport is None:
             transport = LogTransport(log_dir, 1, segment_bytes, 1 << 62, 1 << 62, magic)
@@ -330,10 +312,11 @@ def test_any_run_of_sends_failures_resends_and_deaths_gives_the_records_in_order
                 with segments[-1].open("ab") as file:
                     file.write(data.draw(st.binary(max_size=70)))
         elif step == "resend":
-            if magic == 2 and last is not None:
-                transport.send(NODE, [last], 0)
+            if magic == 2 and recent:
+                offset, batch = data.draw(st.sampled_from(list(recent)))
+                transport.send(NODE, [batch], 0)
                 (response,) = transport.poll(0, -1)
-                assert (response.error, response.base_offset) == (None, len(stored) - last.record_count)
+                assert (response.error, response.base_offset) == (None, offset)
         else:
             values = [b"%d" % (len(stored) + i) for i in range(data.draw(st.integers(1, 4)))]
             identity = {"producer_id": 9, "sequence": len(stored)} if magic == 2 else {}
@@ -343,8 +326,8 @@ def test_any_run_of_sends_failures_resends_and_deaths_gives_the_records_in_order
             (response,) = transport.poll(0, -1)
             if response.error is None:
                 assert response.base_offset == len(stored)
+                recent.append((len(stored), batch))
                 stored += values
-                last = batch
             else:
                 assert step == "fail"
     assert transport is not None

@@ -86,16 +86,6 @@ def test_a_batch_of_another_format_is_refused(tmp_path: Path, open_log: OpenLog)
 # --- duplicates ----------------------------------------------------------------------------------
 
 
-def test_a_batch_sent_again_is_not_written_again(tmp_path: Path, open_log: OpenLog) -> None:
-    size = make_batch([b"0"]).size
-    log = open_log(segment_bytes=3 * size)
-    for i in range(7):
-        log.append(make_batch([b"%d" % i], producer_id=9, sequence=i))
-    assert [log.append(make_batch([b"%d" % i], producer_id=9, sequence=i)) for i in range(2, 7)] == [2, 3, 4, 5, 6]
-    assert log.append(make_batch([b"7"], producer_id=9, sequence=7)) == 7
-    assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(8)]
-
-
 @pytest.mark.parametrize("changed", [{"producer_id": 8}, {"epoch": 1}, {"sequence": 5}])
 def test_a_batch_that_differs_in_its_identity_is_written(open_log: OpenLog, changed: dict[str, int]) -> None:
     identity = {"producer_id": 9, "sequence": 4, "epoch": 0}
@@ -165,18 +155,6 @@ def test_failed_truncation_leads_to_recovery_before_the_next_write(
     segment.write_bytes(bytes(stored) + bytes(torn[:-1]))
     assert log.append(make_batch([b"a"])) == 1
     assert read_log(tmp_path) == [(0, b"stored"), (1, b"a")]
-
-
-def test_a_batch_that_cannot_be_synced_is_not_stored(tmp_path: Path, open_log: OpenLog) -> None:
-    segment = segment_path(tmp_path, 0)
-    log = open_log(flush_messages=1)
-    assert log.append(make_batch([b"first"])) == 0
-    put_device(segment, "/dev/null")
-    batch = make_batch([b"a"], producer_id=9, sequence=0)
-    with pytest.raises(KafkaStorageError, match=f"{segment}: cannot write .*: Invalid argument"):
-        log.append(batch)
-    assert log.append(batch) == 1
-    assert read_log(tmp_path) == [(0, b"first"), (1, b"a")]
 
 
 def test_after_a_failed_flush_the_end_is_looked_for_again(tmp_path: Path, open_log: OpenLog) -> None:
