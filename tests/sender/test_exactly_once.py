@@ -240,7 +240,7 @@ def play(scene: Scene, happenings: Mapping[str, int], count: int = 600) -> None:
 
 QUIET: Final = {"append": 80, "step": 160, "answer": 80, "store": 20, "link": 5, "another": 10}
 TROUBLE: Final = {"refuse": 6, "deny": 10, "drop": 10, "move": 6, "wait": 3}
-RESTARTS: Final = {"restart": 8, "drop": 10, "move": 6}
+RESTARTS: Final = {"restart": 8, "drop": 10, "move": 6, "wait": 3}
 DEATH: Final = {"die": 6, "die_twice": 2}
 """What happens, and how often compared with the rest."""
 

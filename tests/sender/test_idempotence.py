@@ -233,40 +233,21 @@ def test_a_refused_batch_leaves_a_gap(run: BrokerRun) -> None:
 # --- brokers that have come back ------------------------------------------------------------------------
 
 
-def restart(run: BrokerRun) -> None:
-    run.cluster.partitions[T0].restart()
-    run.transport.drop(0)
+def test_a_broker_that_knows_the_last_batch_only(run: BrokerRun) -> None:
+    """Two of three batches in flight are stored when it comes to an unclean end.
 
-
-@pytest.fixture
-def stored_unanswered(run: BrokerRun) -> list[FutureRecordMetadata]:
-    """Three batches in flight, two of which are stored when the broker comes to an unclean end."""
+    It says of those before the last one that they do not follow; that it has the last one says that it has them.
+    """
     futures = send(run, 3)
     assert sent(run, T0) == [(0, 1), (0, 2), (0, 3)]
     run.transport.store(0, 2)
-    restart(run)
-    return futures
-
-
-def test_a_broker_that_knows_the_last_batch_only(run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]) -> None:
-    """It says of those before that they do not follow; that it has the last one says that it has them."""
-    assert outcomes(run, stored_unanswered) == [None] * 3
-    assert [future.get(0).offset for future in stored_unanswered] == [-1, 1, 2]
+    run.cluster.partitions[T0].restart()
+    run.transport.drop(0)
+    assert outcomes(run, futures) == [None] * 3
+    assert [future.get(0).offset for future in futures] == [-1, 1, 2]
     assert stored(run) == [0, 1, 2]
     assert sent(run, T0) == [(0, 1), (0, 2), (0, 3)]
     assert bumps(run) == 0
-
-
-def test_the_next_sender_asks_such_a_broker_again(
-    run: BrokerRun, start_broker_run: StartBrokerRun, stored_unanswered: list[FutureRecordMetadata]
-) -> None:
-    run.step(2)
-    run.transport.answer(0)
-    run.step()
-    successor = start_broker_run()
-    assert outcomes(successor, stored_unanswered) == [None] * 3
-    assert stored(successor) == [0, 1, 2]
-    assert bumps(successor) == 0
 
 
 def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
@@ -281,18 +262,6 @@ def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
     assert stored(run) == [0, 1]
     assert sent(run, T0) == [(0, 1)]
     assert bumps(run) == 0
-
-
-def test_batches_set_aside_expire(run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]) -> None:
-    """All of it expires while it waits: the memory is free again, and the partition goes on."""
-    run.step(2)
-    run.transport.answer(0)
-    run.transport.reachable.clear()
-    run.step(after_ms=TIMEOUT_MS)
-    assert errors(stored_unanswered) == [DeliveryTimeoutError] * 3
-    run.transport.reachable.add(0)
-    assert outcomes(run, send(run)) == [None]
-    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
 def test_a_gap_that_closes(run: BrokerRun) -> None:
@@ -311,21 +280,6 @@ def test_a_gap_that_closes(run: BrokerRun) -> None:
     assert bumps(run) == 0
 
 
-def test_a_gap_before_batches_that_are_stored(run: BrokerRun) -> None:
-    """The first of two expires; both answers are lost. Under a new number, the second would be stored twice."""
-    lost = send(run)
-    run.clock.now_ms += 1000
-    behind = send(run)
-    run.transport.store(0, 2)
-    run.step(after_ms=TIMEOUT_MS - 1000)
-    run.transport.drop(0)
-    run.step()
-    new = send(run)
-    assert outcomes(run, lost + behind + new) == [DeliveryTimeoutError, None, None]
-    assert stored(run) == [0, 1, 2]
-    assert sent(run, T0) == [(0, 1), (0, 2), (0, 2), (0, 3)]
-
-
 def test_a_batch_that_expires_in_retry(run: BrokerRun) -> None:
     run.transport.reachable = {1}
     lost = send(run)
@@ -339,17 +293,6 @@ def test_a_batch_that_expires_in_retry(run: BrokerRun) -> None:
     run.transport.reachable = {0, 1}
     assert outcomes(run, send(run)) == [None]
     assert sent(run, T0) == [(0, 1), (1, 0)]
-
-
-def test_a_broker_that_lost_what_it_had_acknowledged(run: BrokerRun) -> None:
-    """No batch of ours is missing, and still it is out of order: under a new number, it is stored."""
-    futures = send(run)
-    run.go_on()
-    run.cluster.partitions[T0].producers[1000].batches.append((7, 7, 7))
-    futures += send(run, 3)
-    assert outcomes(run, futures) == [None] * 4
-    assert stored(run) == [0, 1, 2, 3]
-    assert bumps(run) == 1
 
 
 def test_a_broker_that_has_forgotten_the_producer(run: BrokerRun) -> None:
@@ -432,33 +375,6 @@ def test_a_partition_stays_muted_over_an_expiry(start_broker_run: StartBrokerRun
     assert run.transport.in_flight(0) == 1
     assert outcomes(run, futures) == [None]
     assert stored(run) == [0, 1]
-
-
-def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
-    told: list[object] = []
-    run.accumulator.append(T0, 0, None, b"0", (), lambda error, metadata: told.append(error))
-    run.step()
-    run.step(after_ms=TIMEOUT_MS)
-    run.accumulator.producer.pending.poll()
-    successor = start_broker_run()
-    assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory
-    run.accumulator.producer.pending.poll()
-    assert [type(error) for error in told] == [DeliveryTimeoutError]
-    assert outcomes(successor, send(successor)) == [None]
-
-
-def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
-    """Of a batch that was given up nothing is left but that its number is missing."""
-    lost = send(run)
-    run.clock.now_ms += 1000
-    futures = send(run, 2)
-    run.step(after_ms=TIMEOUT_MS - 1000)
-    assert errors(lost) == [DeliveryTimeoutError]
-    successor = start_broker_run()
-    futures += send(successor)
-    assert outcomes(successor, futures) == [None] * 3
-    assert stored(successor) == [1, 2, 3]
-    assert sent(successor, T0) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
 def test_a_record_that_a_dead_sender_may_have_sent_takes_a_number(
