@@ -48,10 +48,10 @@ def test_responses_lost_without_idempotence(scene: Scene, trial: MakeTrial) -> N
     run = trial(scene.cluster, settings={"enable.idempotence": False})
     lose_responses(scene.proxy, run)
     row = run.finish()
-    assert row.duplicated > 0
-    assert row.found == row.acknowledged + row.duplicated
-    assert row.sent == row.acknowledged
-    assert not row.errors
+    assert row.verdict.counts["duplicated"] > 0
+    assert row.verdict.records == row.verdict.acknowledged + row.verdict.counts["duplicated"]
+    assert row.sent == row.verdict.acknowledged
+    assert not row.verdict.errors
 
 
 def test_sender_killed_over_a_response(scene: Scene, trial: MakeTrial) -> None:

@@ -31,7 +31,7 @@ def test_producers_killed(kafka: KafkaCluster, trial: MakeTrial) -> None:
     run.await_heard()
     row = run.finish()
     assert not row.wrong, row
-    assert not row.errors
+    assert not row.verdict.errors
     # The dead have not heard of all that they appended; and of each, the last `send` may not have returned.
-    assert row.acknowledged < row.found
-    assert row.sent - PRODUCERS_KILLED <= row.found <= row.sent
+    assert row.verdict.acknowledged < row.verdict.records
+    assert row.sent - PRODUCERS_KILLED <= row.verdict.records <= row.sent

@@ -17,9 +17,9 @@ def test_topic_deleted(kafka: KafkaCluster, trial: MakeTrial) -> None:
     run.await_refused(KafkaTimeoutError)
     stays, deleted = run.finish_by_topic()
     assert stays.all_arrived(), stays
-    assert deleted.errors.keys() == {"DeliveryTimeoutError", "KafkaTimeoutError"}
-    assert deleted.acknowledged > 0
-    assert deleted.sent == deleted.acknowledged + deleted.errors.total()
+    assert deleted.verdict.errors.keys() == {"DeliveryTimeoutError", "KafkaTimeoutError"}
+    assert deleted.verdict.acknowledged > 0
+    assert deleted.sent == deleted.verdict.acknowledged + deleted.verdict.errors.total()
 
 
 def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: MakeTrial) -> None:
@@ -27,7 +27,7 @@ def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: MakeTrial) -> N
     run.await_heard(300)
     row = run.finish()
     assert row.all_told(), row
-    assert row.errors == {"RecordTooLargeError": run.count(lambda writer, number: number % 100 == 0)}
+    assert row.verdict.errors == {"RecordTooLargeError": run.count(lambda writer, number: number % 100 == 0)}
 
 
 def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: MakeTrial) -> None:
@@ -36,4 +36,4 @@ def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: MakeTrial) -> N
     row = run.finish()
     assert row.all_told(), row
     keyless = run.count(lambda writer, number: route_of(writer, number, PARTITIONS).key is None)
-    assert row.errors == {"InvalidRecordError": keyless}
+    assert row.verdict.errors == {"InvalidRecordError": keyless}

@@ -73,5 +73,5 @@ def test_one_topic_of_two_is_forbidden(scene: Scene, trial: MakeTrial) -> None:
     allowed, forbidden = run.finish_by_topic()
     assert allowed.all_arrived(), allowed
     assert forbidden.all_told(), forbidden
-    assert forbidden.acknowledged > 0
-    assert forbidden.errors.keys() == {"TopicAuthorizationError"}
+    assert forbidden.verdict.acknowledged > 0
+    assert forbidden.verdict.errors.keys() == {"TopicAuthorizationError"}

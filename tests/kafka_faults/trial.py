@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from producers import wait_until, wait_until_gone
 from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look, unlink
 from tools.kafka import KafkaCluster
-from tools.stress.accounting import NOT_HEARD, Account, failure_of, judge, topic_of
+from tools.stress.accounting import NOT_HEARD, Account, Verdict, failure_of, judge, topic_of
 from tools.support.reading import Stored
 from tools.support.slabcheck import figures, sender_pid
 
@@ -44,37 +43,27 @@ SETTINGS = {
 
 
 class Row(NamedTuple):
-    """What came of a fault.
-
-    Attributes:
-        sent: Records that producers called `send` with.
-        acknowledged: Records whose futures have an offset.
-        found: Records in the log.
-        duplicated, out_of_order: Of those.
-        errors: Records whose futures have an error, by the name of the error.
-        stored_in_spite: Those of them that are in the log.
-        wrong: Number of violations (see `judge`); errors are none here.
-        examples: of that.
-    """
+    """What came of a fault: how many records producers called `send` with, and the verdict on them."""
 
     sent: int
-    acknowledged: int
-    found: int
-    duplicated: int
-    out_of_order: int
-    errors: Counter[str]
-    stored_in_spite: int
-    wrong: dict[str, int]
-    examples: list[str]
+    verdict: Verdict
+
+    @property
+    def wrong(self) -> dict[str, int]:
+        """The violations; errors are none here."""
+        return {kind: count for kind, count in self.verdict.counts.items() if count and kind != "failed"}
 
     def all_arrived(self) -> bool:
         """Say whether every record was acknowledged, and is in the log."""
-        return not self.wrong and not self.errors and self.sent == self.acknowledged == self.found
+        return self.all_told() and not self.verdict.errors
 
     def all_told(self) -> bool:
         """Say whether every record is in the log and acknowledged, or else not there and given up by an error."""
-        given_up = self.errors.total()
-        return not self.wrong and self.sent == self.acknowledged + given_up and self.acknowledged == self.found
+        verdict = self.verdict
+        given_up = verdict.errors.total()
+        return (
+            not self.wrong and self.sent == verdict.acknowledged + given_up and verdict.acknowledged == verdict.records
+        )
 
 
 class Trial:
@@ -193,15 +182,15 @@ class Trial:
 
     # --- the slab and its sender --------------------------------------------------------------------
 
-    def retries(self) -> int:
-        """Return how many batches have been sent again."""
-        with look(self._name) as view:
-            return figures(view)["batches_retried"]
+    def await_retries(self) -> None:
+        """Wait until the sender has retried a further batch."""
 
-    def await_retries(self, more: int = 1) -> None:
-        """Wait until the sender has retried ``more`` further batches."""
-        before = self.retries()
-        self.await_that(lambda: self.retries() >= before + more, f"{more} more batches sent again")
+        def retried() -> int:
+            with look(self._name) as view:
+                return figures(view)["batches_retried"]
+
+        before = retried()
+        self.await_that(lambda: retried() > before, "another batch sent again")
 
     def await_said(self, text: str) -> None:
         """Wait until the sender has logged something."""
@@ -258,18 +247,7 @@ class Trial:
         of_topics = [account for account in self._closed_accounts() if topic_of(account.writer, self.topics) in topics]
         stored = [record for topic in topics if topic not in self.deleted for record in self._stored(topic)]
         verdict = judge(of_topics, stored, PARTITIONS, self.topics)
-        wrong = {kind: count for kind, count in verdict.counts.items() if count and kind != "failed"}
-        return Row(
-            sum(account.begun for account in of_topics),
-            verdict.acknowledged,
-            verdict.records,
-            verdict.counts["duplicated"],
-            verdict.counts["out of order"],
-            verdict.errors,
-            verdict.failed_found,
-            wrong,
-            verdict.examples if wrong else [],
-        )
+        return Row(sum(account.begun for account in of_topics), verdict)
 
     def count(self, is_counted: Callable[[int, int], bool]) -> int:
         """Return how many records were sent of which this is true, by writer and number."""

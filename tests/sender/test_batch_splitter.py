@@ -26,11 +26,11 @@ from shmaccum.errors import InvalidRecordError, NetworkError, RecordTooLargeErro
 from shmaccum.record.compression import CompressionType
 
 
-def refuse_for_a_while(run: HandRun, times: int = 1) -> None:
-    """Refuse the batches of a partition until that has been retried a number of times."""
+def refuse_for_a_while(run: HandRun) -> None:
+    """Refuse the batches of a partition until one has been retried."""
     run.transport.refuse[T0] = NetworkError
     retried = counter(run, Super.BATCHES_RETRIED)
-    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) == retried + times)
+    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) == retried + 1)
     run.transport.refuse.clear()
 
 

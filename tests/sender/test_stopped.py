@@ -22,11 +22,28 @@ T0, T1, T16 = (TopicPartition("t", number) for number in (0, 1, STRIPES))
 MANY: dict[str, int] = {"num_partitions": STRIPES + 1, "shmaccum_max_processes": 8, "shmaccum_max_partitions": 40}
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip a lock for less long, so that a sender soon finds that it is free."""
+    monkeypatch.setattr(deferral, "RETRY_MS", 300)
+
+
 @pytest.fixture
 def run(start_sender: StartRun) -> HandRun:
     run = start_sender(**MANY)
     run.topic("t")
     return run
+
+
+def send_refused(run: HandRun) -> FutureRecordMetadata:
+    """Send a batch that the broker refuses for now; its answer is held."""
+    run.transport.refuse = {T0: NetworkError}
+    run.transport.held = True
+    future = run.send(T0, b"first")
+    run.run()
+    assert len(run.transport.sent) == 1
+    run.transport.refuse = {}
+    return future
 
 
 def run_until_done(run: HandRun, *futures: FutureRecordMetadata, after_ms: int = 1_000) -> None:
@@ -63,13 +80,7 @@ def test_the_other_partitions_are_served(run: HandRun, log_dir: Path, caplog: py
 
 
 def test_a_batch_that_is_to_be_sent_again_waits_for_its_place(run: HandRun, log_dir: Path) -> None:
-    run.transport.refuse = {T0: NetworkError}
-    run.transport.held = True
-    futures = [run.send(T0, b"first")]
-    run.run()
-    assert len(run.transport.sent) == 1
-    futures.append(run.send(T0, b"second"))
-    run.transport.refuse = {}
+    futures = [send_refused(run), run.send(T0, b"second")]
     run.transport.held = False
 
     with stopped_with(stripe(run, T0)):
@@ -83,12 +94,7 @@ def test_a_batch_that_is_to_be_sent_again_waits_for_its_place(run: HandRun, log_
 
 def test_open_batches_leave_though_memory_is_short_and_one_waits_for_its_place(run: HandRun) -> None:
     """It has its answer: no other one of its node is held back until a batch comes back from there."""
-    run.transport.refuse = {T0: NetworkError}
-    run.transport.held = True
-    first = run.send(T0, b"first")
-    run.run()
-    assert len(run.transport.sent) == 1
-    run.transport.refuse = {}
+    first = send_refused(run)
     run.transport.held = False
     other = run.send(T1, b"other")
     memory: list[Buffer] = []
@@ -139,11 +145,8 @@ def test_sigterm_ends_a_sender_after_delivery_timeout(start_sender: StartRun, ca
 
 
 def test_deferred_batches_expire_once_the_lock_is_free(run: HandRun) -> None:
+    futures = [send_refused(run), run.send(T0, b"queued")]
     run.transport.refuse = {T0: NetworkError}
-    run.transport.held = True
-    futures = [run.send(T0, b"on its way back")]
-    run.run()
-    futures.append(run.send(T0, b"queued"))
     run.transport.held = False
 
     with stopped_with(stripe(run, T0)):

@@ -1,4 +1,4 @@
-"""Lanes: who holds one, what its deques accept, and what the sender drops."""
+"""Lanes: who holds one, what its deques accept, what the sender drops, and a death at every line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from accumulators import TP0, Log
+from accumulators import TP0, TP1, Log
 from faults import die
 from fixture_types import OpenAccumulator
 from killpoints import die_before, die_in, lines_here
@@ -17,6 +17,7 @@ from shmaccum._core import FutureRecordMetadata, Lane
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.waits import TURN_OVER, Waits
+from shmaccum.accumulator.state import lanes
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
