@@ -8,8 +8,7 @@ from brokers import consume_values, wait_for_markers
 from pyspark.sql import SparkSession
 
 from tools.benchmark.settings import Settings
-from tools.benchmark.spark.jobs import EXACTLY_ONCE, Job, Query
-from tools.benchmark.spark.micro_batches import Running
+from tools.benchmark.spark.jobs import EXACTLY_ONCE, Job, Query, Running
 from tools.kafka import KafkaCluster
 
 ROWS, TASKS, INTERVAL_S, MEASURED = 400, 4, 0.5, 2

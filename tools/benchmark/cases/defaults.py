@@ -9,21 +9,32 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tools.benchmark.brokers import APACHE, FAR, MOCK, SINK, TITLES, TLS, authority
 from tools.benchmark.cases.base import Case, Variant, plural
-from tools.benchmark.cases.sending import MEGABYTE, figures_of
+from tools.benchmark.cases.sending import MEGABYTE, NORMAL, QUANTILES, Sent, figures_of, measure, quantiles
 from tools.benchmark.contestants import CONFLUENT, OURS
 from tools.benchmark.environment import Environment, Member, Work
 from tools.benchmark.load import make_values
-from tools.benchmark.settings import SENDER_IDLE_MS, Settings
-from tools.benchmark.statistics import quantile
+from tools.benchmark.settings import SENDER_IDLE_MS
 
 _FULL_QUEUE_WAIT_S: Final = 0.01
+
+
+def _producer(contestant: str, settings: dict[str, Any]) -> Any:
+    """Return a producer with its own defaults besides these settings."""
+    if contestant == OURS:
+        from shmaccum import Producer
+
+        return Producer(settings | {"sender.idle.ms": SENDER_IDLE_MS})
+    import confluent_kafka
+
+    return confluent_kafka.Producer(settings | {"enable.idempotence": True, "log_level": 0})
+
 
 # --- 12: calls ----------------------------------------------------------------------------------------------
 
@@ -38,71 +49,53 @@ def _calls(environment: Environment) -> Sequence[Variant]:
 
     The second one runs unchanged, by `shmaccum.compat.confluent`.
     """
+
+    def variant(name: str, title: str, at_full_scale: int) -> Variant:
+        count = environment.count(at_full_scale)
+
+        def turn(contestant: str) -> dict[str, float]:
+            def works(servers: str, topic: str) -> list[Work]:
+                return [partial(_alone if name == "alone" else _polled, contestant, servers, topic, count)]
+
+            figures, (sent,) = measure(environment, SINK, works, NORMAL, 1)
+            return figures | quantiles(sent.latencies_ns, QUANTILES)
+
+        figures = (*(QUANTILES if name == "alone" else ()), "records_per_s", "cpu_us_per_record")
+        facts = {"records": count, "value_size": len(_VALUE), "partitions": 1}
+        return Variant(name, title, (OURS, CONFLUENT), turn, figures, SINK, facts=facts)
+
     return [
-        _of_calls(environment, "alone", "one at a time, without lingering", _ALONE),
-        _of_calls(environment, "polled", "`produce` with a callback, then `poll(0)`", _POLLED),
+        variant("alone", "one at a time, without lingering", _ALONE),
+        variant("polled", "`produce` with a callback, then `poll(0)`", _POLLED),
     ]
 
 
-def _of_calls(environment: Environment, name: str, title: str, at_full_scale: int) -> Variant:
-    count = environment.count(at_full_scale)
-
-    def turn(contestant: str) -> dict[str, float]:
-        broker = environment.broker(SINK)
-        with environment.topic(broker, 1) as topic:
-            send_all = _alone if name == "alone" else _polled
-            measured = environment.measure(broker, [partial(send_all, contestant, broker.servers, topic, count)])
-            environment.check_delivered(broker, topic, _WARM_UP + count)
-        (report,) = measured.reports
-        shares = {"p50_ms": 0.5, "p99_ms": 0.99} if report.result else {}
-        latencies = {figure: quantile(report.result, share) * 1000 for figure, share in shares.items()}
-        return figures_of(measured, count, count * len(_VALUE), Settings()) | latencies
-
-    latencies = ("p50_ms", "p99_ms") if name == "alone" else ()
-    return Variant(
-        name,
-        title,
-        (OURS, CONFLUENT),
-        turn,
-        figures=(*latencies, "records_per_s", "cpu_us_per_record"),
-        broker=SINK,
-        facts={"records": count, "value_size": len(_VALUE), "partitions": 1},
-    )
-
-
 def _alone(contestant: str, servers: str, topic: str, count: int, member: Member) -> None:
-    """Send records without lingering, each when the one before is acknowledged; the result is their seconds."""
-    settings: dict[str, Any] = {"bootstrap.servers": servers, "linger.ms": 0}
+    """Send records without lingering, each when the one before is acknowledged."""
+    producer = _producer(contestant, {"bootstrap.servers": servers, "linger.ms": 0})
     acknowledged: list[object] = []
-    if contestant == OURS:
-        from shmaccum import Producer
 
-        ours = Producer(settings | {"sender.idle.ms": SENDER_IDLE_MS})
+    def ours() -> None:
+        producer.send(topic, _VALUE, partition=0).get()
 
-        def send() -> None:
-            ours.send(topic, _VALUE, partition=0).get()
-    else:
-        import confluent_kafka
+    def theirs() -> None:
+        acknowledged.clear()
+        producer.produce(topic, _VALUE, partition=0, on_delivery=lambda error, _: acknowledged.append(error))
+        while not acknowledged:
+            producer.poll(1.0)
 
-        theirs = confluent_kafka.Producer(settings | {"enable.idempotence": True})
-
-        def send() -> None:
-            acknowledged.clear()
-            theirs.produce(topic, _VALUE, partition=0, on_delivery=lambda error, _: acknowledged.append(error))
-            while not acknowledged:
-                theirs.poll(1.0)
-
+    send = ours if contestant == OURS else theirs
     for _ in range(_WARM_UP):
         send()
     member.wait_for_go()
-    seconds = []
+    latencies_ns = []
     for _ in range(count):
-        began = time.perf_counter()
+        began = time.perf_counter_ns()
         send()
-        seconds.append(time.perf_counter() - began)
-    member.done(seconds)
+        latencies_ns.append(time.perf_counter_ns() - began)
+    member.done(_sent(count, latencies_ns))
     if contestant == OURS:
-        ours.close()
+        producer.close()
 
 
 def _polled(contestant: str, servers: str, topic: str, count: int, member: Member) -> None:
@@ -133,7 +126,11 @@ def _polled(contestant: str, servers: str, topic: str, count: int, member: Membe
         assert not failed, failed
         if some == _WARM_UP:
             member.wait_for_go()
-    member.done([])
+    member.done(_sent(count))
+
+
+def _sent(count: int, latencies_ns: Sequence[int] = ()) -> Sent:
+    return Sent(count, count * len(_VALUE), _WARM_UP, None, latencies_ns)
 
 
 # --- 13: distance -------------------------------------------------------------------------------------------
@@ -161,15 +158,15 @@ def _of_distance(environment: Environment, kind: str, compression: str, producer
 
     def turn(contestant: str) -> dict[str, float]:
         broker = environment.broker(kind)
-        ca = authority(environment.directory, kind)
+        settings = {"bootstrap.servers": broker.servers, "compression.type": compression}
+        if ca := authority(environment.directory, kind):
+            trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
+            settings |= {"security.protocol": "SSL"} | (trust if contestant == OURS else {"ssl.ca.location": ca})
         with environment.topic(broker, _PARTITIONS) as topic:
-            works: list[Work] = [
-                partial(_for_some_time, contestant, broker.servers, ca, topic, compression, seconds, number)
-                for number in range(producers)
-            ]
-            measured = environment.measure(broker, works)
+            sending = partial(_for_some_time, contestant, settings, topic, seconds)
+            measured = environment.measure(broker, [partial(sending, number) for number in range(producers)])
         sent = sum(report.result for report in measured.reports)
-        figures = figures_of(measured, max(1, sent), max(1, sent) * _SIZE, Settings())
+        figures = figures_of(measured, max(1, sent), max(1, sent) * _SIZE, NORMAL)
         return figures | {"mb_per_s": sent * _SIZE / seconds / MEGABYTE}
 
     return Variant(
@@ -185,32 +182,22 @@ def _of_distance(environment: Environment, kind: str, compression: str, producer
 
 
 def _for_some_time(
-    contestant: str, servers: str, ca: str, topic: str, compression: str, seconds: float, number: int, member: Member
+    contestant: str, settings: dict[str, Any], topic: str, seconds: float, number: int, member: Member
 ) -> None:
     """Send records as fast as possible for some time; the result is how many are acknowledged within it."""
-    values = [os.urandom(_SIZE)] if compression == "none" else make_values(2000, _SIZE)
-    settings: dict[str, Any] = {"bootstrap.servers": servers, "compression.type": compression}
-    if ca:
-        settings["security.protocol"] = "SSL"
+    is_random = settings["compression.type"] == "none"
+    values = [os.urandom(_SIZE)] if is_random else make_values(2000, _SIZE)
     count = 0
 
     def note(error: object, _: object) -> None:
         nonlocal count
         count += error is None
 
-    producer: Any
+    producer = _producer(contestant, settings)
     if contestant == OURS:
-        from shmaccum import Producer
-
-        trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca} if ca else {}
-        producer = Producer(settings | trust | {"sender.idle.ms": SENDER_IDLE_MS})
         producer.partitions_for(topic)
         send = producer.send
     else:
-        import confluent_kafka
-
-        trust = {"ssl.ca.location": ca} if ca else {}
-        producer = confluent_kafka.Producer(settings | trust | {"enable.idempotence": True, "log_level": 0})
         producer.list_topics(topic, timeout=10)
         send = producer.produce
     member.wait_for_go()
@@ -251,8 +238,8 @@ _FIRST: Final = {
 }
 
 
-def _start(environment: Environment) -> Iterator[Variant]:
-    """Yield what a process pays before its first record, on a slab that has a sender."""
+def _start(environment: Environment) -> Sequence[Variant]:
+    """Return what a process pays before its first record, on a slab that has a sender."""
 
     def turn(contestant: str) -> dict[str, float]:
         import shmaccum
@@ -260,25 +247,23 @@ def _start(environment: Environment) -> Iterator[Variant]:
         compileall.compile_dir(Path(shmaccum.__file__).parent, quiet=1)  # as installed packages are
         name = environment.new_name()
         settings = {"transport": "log", "log.dir": str(environment.directory / name), "shmaccum.name": name}
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        command = [sys.executable, "-c", _MEASURED.format(program=_FIRST[contestant]), json.dumps(settings)]
 
         def hold(member: Member) -> None:
             with shmaccum.Producer(settings | {"sender.idle.ms": SENDER_IDLE_MS}) as holder:
                 holder.send("t", b"1").get(30)
-                variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-                command = [sys.executable, "-c", _MEASURED.format(program=_FIRST[contestant]), json.dumps(settings)]
                 member.wait_for_go()
-                member.done(
-                    json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=variables).stdout)
-                )
+                member.done(json.loads(subprocess.check_output(command, env=variables)))
 
         (report,) = environment.measure(None, [hold]).reports
         figures: dict[str, float] = report.result
         return figures
 
     title = "import, and first producer: time and private memory"
-    yield Variant("start", title, (OURS, CONFLUENT), turn, ("wall_s", "memory_mb"))
+    return [Variant("start", title, (OURS, CONFLUENT), turn, ("wall_s", "memory_mb"))]
 
 
 CALLS: Final = Case(12, "calls", "Programs that wait for each call, or poll after it", _calls)
 DISTANCE: Final = Case(13, "distance", "Brokers that answer late", _distance)
-START: Final = Case(14, "start", "The first producer of a process", lambda environment: [*_start(environment)])
+START: Final = Case(14, "start", "The first producer of a process", _start)

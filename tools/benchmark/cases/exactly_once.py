@@ -8,12 +8,11 @@ from typing import Any, Final
 
 from tools.benchmark.brokers import APACHE
 from tools.benchmark.cases.base import Case, Turn, Variant
-from tools.benchmark.cases.spark import PARTITIONS, ROW_SIZE, job_of, run_job, stream
 from tools.benchmark.contestants import OURS
 from tools.benchmark.environment import Environment, Member
 from tools.benchmark.settings import Settings, for_shmaccum
 from tools.benchmark.spark.jobs import EXACTLY_ONCE as EXACTLY
-from tools.benchmark.spark.jobs import SPARK_SINK, Query
+from tools.benchmark.spark.jobs import PARTITIONS, SPARK_SINK, Job, Query
 from tools.benchmark.spark.session import FIGURES, QUERY_FIGURES, Session
 
 ROWS: Final = 1_000_000
@@ -38,39 +37,29 @@ def _variants(environment: Environment) -> Sequence[Variant]:
     rows = environment.count(ROWS, least=1_000)
     number, interval_s = (1, 1.0) if smoke else (MICRO_BATCHES, INTERVAL_S)
     transactions = _SMOKE_TRANSACTIONS if smoke else TRANSACTIONS
-    of_tasks = list(zip(TASKS, _SMOKE_TASKS if smoke else TASKS, strict=True))
+    names = dict(zip(_SMOKE_TASKS if smoke else TASKS, TASKS, strict=True))
 
     def variant(tasks: int, name: str, title: str, turn: Turn, figures: Sequence[str], **options: Any) -> Variant:
-        facts = session.facts(tasks, rows // tasks, ROW_SIZE, PARTITIONS)
+        facts = session.facts(tasks, rows // tasks)
+        name = f"{name}-{names[tasks]}-tasks"  # also of a smoke run, which has fewer
         return Variant(name, title, (EXACTLY, OURS, SPARK_SINK), turn, figures, APACHE, facts=facts, **options)
 
-    streams = [
-        variant(
+    def stream(tasks: int) -> Variant:
+        return variant(
             tasks,
-            stream_variant(called),
+            "stream",
             f"a stream's {number} micro-batches of {rows:,} rows in {tasks} tasks, every {interval_s:g} s",
-            lambda contestant, tasks=tasks: stream(  # type: ignore[misc]
-                environment, session, Query(job_of(contestant, tasks, rows), interval_s, number)
-            ),
+            lambda contestant: session.stream(Query(Job(contestant, tasks, rows), interval_s, number)),
             QUERY_FIGURES,
             rounds_at_most=3,
-            warm_up=tasks == of_tasks[0][1],  # the session's first jobs of this size, which the JVM has yet to compile
+            warm_up=tasks == min(names),  # the session's first jobs of this size, which the JVM has yet to compile
         )
-        for called, tasks in of_tasks
-    ]
-    jobs = [
-        variant(
-            tasks,
-            job_variant(called),
-            f"a job of {rows:,} rows in {tasks} tasks",
-            lambda contestant, tasks=tasks: run_job(  # type: ignore[misc]
-                environment, session, job_of(contestant, tasks, rows)
-            ),
-            FIGURES,
-            warm_up=False,
-        )
-        for called, tasks in of_tasks
-    ]
+
+    def job(tasks: int) -> Variant:
+        title = f"a job of {rows:,} rows in {tasks} tasks"
+        turn = lambda contestant: session.run_job(Job(contestant, tasks, rows))  # noqa: E731
+        return variant(tasks, "job", title, turn, FIGURES, warm_up=False)
+
     commit = Variant(
         name="commit",
         title=f"commit of {transactions} transactions",
@@ -80,16 +69,7 @@ def _variants(environment: Environment) -> Sequence[Variant]:
         broker=APACHE,
         facts={"transactions": transactions, "records_each": PARTITIONS, "partitions": PARTITIONS},
     )
-    return [commit, *streams, *jobs]
-
-
-def stream_variant(tasks: int) -> str:
-    """Return the name of the stream in this many tasks; a smoke run has fewer, under the same name."""
-    return f"stream-{tasks}-tasks"
-
-
-def job_variant(tasks: int) -> str:
-    return f"job-{tasks}-tasks"
+    return [commit, *map(stream, names), *map(job, names)]
 
 
 def _commit(environment: Environment, transactions: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import IO, Any, Final
 from shmaccum.cli.demo.flights import load_flights
 from tools.benchmark.brokers import APACHE, FIVE, SINK, TITLES
 from tools.benchmark.cases.base import Case, Variant, plural
-from tools.benchmark.cases.sending import MakeLoad, Sent, measure, send
+from tools.benchmark.cases.sending import NORMAL, MakeLoad, Sent, measure, send
 from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, OURS
 from tools.benchmark.contestants import JVM as IN_JVM
 from tools.benchmark.environment import Environment, Member, Work
@@ -41,72 +41,90 @@ _REGISTRY_HEADER: Final = b"\0\0\0\0\1"
 """In front of a value whose schema, number 1 here, is in a registry."""
 _FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "batches_per_mb", "memory_mb")
 
+_Records = Callable[[int], tuple[list[bytes], list[bytes] | None]]
+"""Returns the first values from outside, and their keys, if they have some."""
+
 
 def _variants(environment: Environment) -> Sequence[Variant]:
     """Return variants with made-up records of one size and with real ones."""
-    variants = [
-        _made_up(environment, "together", PRODUCERS, PRODUCERS),
-        _made_up(environment, "many-partitions", 1, MANY_PARTITIONS),
-        *(
-            _real(environment, kind, "flights", _json_flights, "flights as JSON", compression)
-            for kind in (SINK, APACHE)
-            for compression in ("none", "zstd")
-        ),
-        _real(environment, APACHE, "avro", _avro_flights, "flights as Avro"),
-        _real(environment, FIVE, "flights", _json_flights, "flights as JSON"),
+    flights = (_json_flights, "flights", "flights as JSON")
+    real: list[tuple[str, _Records, str, str, str]] = [
+        (kind, *flights, codec) for kind in (SINK, APACHE) for codec in ("none", "zstd")
     ]
-    if environment.lines is not None:
-        file = environment.lines
-        variants += [
-            _real(environment, APACHE, "lines", partial(_lines, file), f"lines of {file.name}", compression)
-            for compression in ("none", "zstd")
-        ]
+    real += [(APACHE, _avro_flights, "avro", "flights as Avro", "none"), (FIVE, *flights, "none")]
+    if (file := environment.lines) is not None:
+        lines = (partial(_lines, file), "lines", f"lines of {file.name}")
+        real += [(APACHE, *lines, codec) for codec in ("none", "zstd")]
+    made_up = [("together", PRODUCERS, PRODUCERS), ("many-partitions", 1, MANY_PARTITIONS)]
+    variants = [*(_made_up(environment, *each) for each in made_up), *(_real(environment, *each) for each in real)]
     return environment.some(variants, 2)
 
 
 def _made_up(environment: Environment, name: str, producers: int, partitions: int) -> Variant:
     count = environment.count(RECORDS)
-
-    def load(topic: str, number: int) -> Load:
-        return Load(topic, make_values(count, VALUE_SIZE))
-
-    return Variant(
-        name=name,
-        title=f"{plural(producers, 'producer')} of {count:,} records of {VALUE_SIZE} bytes, {partitions} partitions",
-        contestants=(OURS, IN_JVM),
-        turn=_turn(environment, SINK, Settings(), load, producers, partitions),
-        figures=_FIGURES,
-        broker=SINK,
-        facts={"producers": producers, "records_each": count, "value_size": VALUE_SIZE, "partitions": partitions},
+    return _variant(
+        environment,
+        name,
+        f"{plural(producers, 'producer')} of {count:,} records of {VALUE_SIZE} bytes, {partitions} partitions",
+        (OURS, IN_JVM),
+        lambda _, topic, number: Load(topic, make_values(count, VALUE_SIZE)),
+        SINK,
+        {"producers": producers, "records_each": count, "value_size": VALUE_SIZE, "partitions": partitions},
     )
 
 
 def _real(
     environment: Environment,
     kind: str,
+    records: _Records,
     name: str,
-    records: Callable[[int], tuple[list[bytes], list[bytes] | None]],
     words: str,
-    compression: str = "none",
+    compression: str,
 ) -> Variant:
     """Return a variant with at most `FLIGHTS` different records from outside, which repeat."""
-    count = environment.count(REAL_RECORDS)
-    settings = Settings(compression=compression)
+    count, producers = environment.count(REAL_RECORDS), PRODUCERS // 2
 
-    def load(topic: str, number: int) -> Load:
+    def load(contestant: str, topic: str, number: int) -> Load:
         values, keys = records(min(count, FLIGHTS))
         return Load(topic, list(islice(cycle(values), count)), keys and list(islice(cycle(keys), count)))
 
-    return Variant(
-        name=f"{kind}-{name}-{compression}",
-        title=f"{PRODUCERS // 2} producers of {count:,} {words}, {compression}, into {TITLES[kind]}",
-        contestants=(OURS, IN_JVM, CONFLUENT, CONFLUENT_DEFAULTS),
-        turn=_turn(environment, kind, settings, load, PRODUCERS // 2, REAL_PARTITIONS),
-        figures=_FIGURES if kind == SINK else _FIGURES[:3],
-        broker=kind,
-        settings=settings,
-        facts={"producers": PRODUCERS // 2, "records_each": count, "partitions": REAL_PARTITIONS},
+    return _variant(
+        environment,
+        f"{kind}-{name}-{compression}",
+        f"{producers} producers of {count:,} {words}, {compression}, into {TITLES[kind]}",
+        (OURS, IN_JVM, CONFLUENT, CONFLUENT_DEFAULTS),
+        load,
+        kind,
+        {"producers": producers, "records_each": count, "partitions": REAL_PARTITIONS},
+        Settings(compression=compression),
     )
+
+
+def _variant(
+    environment: Environment,
+    name: str,
+    title: str,
+    contestants: Sequence[str],
+    load: MakeLoad,
+    kind: str,
+    facts: dict[str, int],
+    settings: Settings = NORMAL,
+) -> Variant:
+    """Return a variant with the facts' numbers of producers and partitions; in the JVM, threads are the producers."""
+    producers, partitions = facts["producers"], facts["partitions"]
+
+    def turn(contestant: str) -> dict[str, float]:
+        if contestant != IN_JVM:
+            return send(environment, kind, contestant, settings, load, partitions, producers)
+
+        def works(servers: str, topic: str) -> list[Work]:
+            make_load = partial(load, contestant, topic, 0)
+            return [sending_in_jvm(servers, settings, environment.directory, make_load, threads=producers)]
+
+        return measure(environment, kind, works, settings, partitions)[0]
+
+    figures = _FIGURES if kind == SINK else _FIGURES[:3]
+    return Variant(name, title, contestants, turn, figures, kind, settings, facts)
 
 
 def _json_flights(count: int) -> tuple[list[bytes], list[bytes]]:
@@ -141,22 +159,6 @@ def _lines(file: Path, count: int) -> tuple[list[bytes], None]:
     """Return the first lines of a file, without keys."""
     with file.open("rb") as lines:
         return [line.rstrip(b"\r\n") for line in islice(lines, count)], None
-
-
-def _turn(
-    environment: Environment, kind: str, settings: Settings, load: MakeLoad, producers: int, partitions: int
-) -> Callable[[str], dict[str, float]]:
-    def turn(contestant: str) -> dict[str, float]:
-        if contestant != IN_JVM:
-            return send(environment, kind, contestant, settings, load, partitions=partitions, producers=producers)
-
-        def works(servers: str, topic: str) -> list[Work]:
-            make_load = partial(load, topic, 0)
-            return [sending_in_jvm(servers, settings, environment.directory, make_load, threads=producers)]
-
-        return measure(environment, kind, works, settings, partitions)
-
-    return turn
 
 
 # --- in the JVM ---------------------------------------------------------------------------------------------
@@ -194,12 +196,13 @@ def sending_in_jvm(
         with subprocess.Popen(
             [*command, *map(str, program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         ) as process:
+            assert process.stdin is not None
             _next_line(process)
             member.wait_for_go()
-            _go_on(process)
+            process.stdin.write("\n")
             acknowledged = int(_next_line(process))
             member.done(Sent(threads * load.count, threads * load.size, threads * warm_up, acknowledged))
-            _go_on(process)
+            process.stdin.write("\n")
 
     return work
 
@@ -224,15 +227,9 @@ def write_records(load: Load, file: IO[bytes]) -> None:
 
 def _next_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    line = process.stdout.readline().strip()
-    if not line:
-        raise BenchmarkError("the JVM has ended")
-    return line
-
-
-def _go_on(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
+    if line := process.stdout.readline().strip():
+        return line
+    raise BenchmarkError("the JVM has ended")
 
 
 JVM: Final = Case(11, "jvm", "N processes against N threads of a JVM", _variants)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from tools.benchmark.brokers import APACHE, SINK, TITLES
 from tools.benchmark.cases.base import Case, Variant
-from tools.benchmark.cases.sending import send
+from tools.benchmark.cases.sending import NORMAL, sending
 from tools.benchmark.contestants import (
     AIOKAFKA,
     CONFLUENT,
@@ -28,95 +28,76 @@ _VALUE_SIZE: Final = 100
 _PARTITIONS: Final = 4
 _RECORDS: Final = 200_000
 _ROWS: Final = 400_000
-_NORMAL: Final = Settings()
 _LARGE: Final = Settings(batch_size=MEBIBYTE // 2)
 _FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "wall_s", "cpu_s", "broker_cpu_s")
 
 
-def _variant(
+def _of_small(
     environment: Environment,
-    name: str,
-    title: str,
     contestants: Sequence[str],
-    load: Callable[[str, str, int], Load],
-    *,
+    count: int,
     kind: str = APACHE,
-    settings: Settings = _NORMAL,
-    figures: Sequence[str] = _FIGURES,
-    facts: dict[str, Any],
+    keyed: bool = False,
+    keep: bool = False,
+    settings: Settings = NORMAL,
+    *,
+    name: str = "",
     **options: Any,
 ) -> Variant:
-    """Return a variant in which each contestant sends a load to a kind of broker; ``load`` gets the contestant, too."""
+    """Return a variant with records of 100 bytes, for `OUR_COLUMNS` and its peers in Arrow batches."""
+    key, is_large = "keyed" if keyed else "unkeyed", settings == _LARGE
 
-    def turn(contestant: str) -> dict[str, float]:
-        return send(environment, kind, contestant, settings, partial(load, contestant), partitions=_PARTITIONS)
+    def load(contestant: str, topic: str, number: int) -> Load:
+        if OUR_COLUMNS in contestants:
+            return Load(topic, batches=make_batches(count, _VALUE_SIZE, keys=keyed))
+        return Load(topic, make_values(count, _VALUE_SIZE), make_keys(count) if keyed else None, keep=keep)
 
-    facts["partitions"] = _PARTITIONS
-    return Variant(name, title, contestants, turn, figures, kind, settings, facts, **options)
+    return sending(
+        environment,
+        name or "-".join([kind, key, *["kept"] * keep, *["large-batches"] * is_large]),
+        f"{key}{', futures kept' * keep}{', batches of 512 KiB' * is_large}, into {TITLES[kind]}",
+        contestants,
+        load,
+        broker=kind,
+        settings=settings,
+        partitions=_PARTITIONS,
+        figures=_FIGURES,
+        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 10 * keyed, "partitions": _PARTITIONS},
+        **options,
+    )
 
 
 def _records(environment: Environment) -> Sequence[Variant]:
     """Return variants with and without keys and kept futures, into Apache Kafka and the cheaper sink."""
-    combinations = [(APACHE, keyed, keep, _NORMAL) for keyed, keep in itertools.product((False, True), repeat=2)]
-    combinations += [(SINK, False, False, _NORMAL), (SINK, True, False, _NORMAL), (APACHE, False, False, _LARGE)]
-    return [_of_records(environment, *each) for each in environment.some(combinations, 3)]
-
-
-def _of_records(environment: Environment, kind: str, keyed: bool, keep: bool, settings: Settings) -> Variant:
-    count, key, large = environment.count(_RECORDS), "keyed" if keyed else "unkeyed", settings == _LARGE
-
-    def load(contestant: str, topic: str, number: int) -> Load:
-        return Load(topic, make_values(count, _VALUE_SIZE), make_keys(count) if keyed else None, keep=keep)
-
-    return _variant(
-        environment,
-        "-".join([kind, key, *["kept"] * keep, *["large-batches"] * large]),
-        f"{key}{', futures kept' * keep}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
-        (OURS, *PEERS, *[CONFLUENT_DEFAULTS] * (kind == APACHE and not keep and not large)),
-        load,
-        kind=kind,
-        settings=settings,
-        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 10 * keyed},
-    )
+    combinations = [(APACHE, keyed, keep, NORMAL) for keyed, keep in itertools.product((False, True), repeat=2)]
+    combinations += [(SINK, False, False, NORMAL), (SINK, True, False, NORMAL), (APACHE, False, False, _LARGE)]
+    of_defaults = [(APACHE, keyed, False, NORMAL) for keyed in (False, True)]
+    return [
+        _of_small(
+            environment,
+            (OURS, *PEERS, *[CONFLUENT_DEFAULTS] * (each in of_defaults)),
+            environment.count(_RECORDS),
+            *each,
+        )
+        for each in environment.some(combinations, 3)
+    ]
 
 
 def _columns(environment: Environment) -> Sequence[Variant]:
     """Return variants with and without keys, into both brokers, and one with large batches; peers send row by row."""
-    combinations = [*itertools.product((APACHE, SINK), (False, True), (_NORMAL,)), (APACHE, False, _LARGE)]
-    return [_of_columns(environment, *each) for each in environment.some(combinations, 3)]
-
-
-def _of_columns(environment: Environment, kind: str, keyed: bool, settings: Settings) -> Variant:
-    count, key = environment.count(_ROWS, least=2 * ROWS_A_BATCH), "keyed" if keyed else "unkeyed"
-    large = settings == _LARGE
-    return _variant(
-        environment,
-        "-".join([kind, key, *["large-batches"] * large]),
-        f"{key}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
-        (OUR_COLUMNS, *PEERS),
-        lambda _, topic, number: Load(topic, batches=make_batches(count, _VALUE_SIZE, keys=keyed)),
-        kind=kind,
-        settings=settings,
-        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 10 * keyed},
-        seldom={KAFKA_PYTHON: 3},
-    )
+    combinations = [*itertools.product((APACHE, SINK), (False, True), (False,), (NORMAL,))]
+    combinations += [(APACHE, False, False, _LARGE)]
+    count = environment.count(_ROWS, least=2 * ROWS_A_BATCH)
+    return [
+        _of_small(environment, (OUR_COLUMNS, *PEERS), count, *each, seldom={KAFKA_PYTHON: 3})
+        for each in environment.some(combinations, 3)
+    ]
 
 
 def _in_loop(environment: Environment) -> Sequence[Variant]:
     """Return `AsyncProducer` beside the synchronous `Producer` and aiokafka; then with every future kept."""
-    return [_of_loop(environment, keep) for keep in (False, True)]
-
-
-def _of_loop(environment: Environment, keep: bool) -> Variant:
-    count = environment.count(_RECORDS)
-    return _variant(
-        environment,
-        "apache-kept" if keep else "apache",
-        f"unkeyed{', futures kept' * keep}, into {TITLES[APACHE]}",
-        (OUR_ASYNC, OURS, AIOKAFKA),
-        lambda _, topic, number: Load(topic, make_values(count, _VALUE_SIZE), keep=keep),
-        facts={"records": count, "value_size": _VALUE_SIZE, "key_size": 0},
-    )
+    of_loop = partial(_of_small, environment, (OUR_ASYNC, OURS, AIOKAFKA), environment.count(_RECORDS))
+    return [of_loop(name="apache"), of_loop(name="apache-kept", keep=True)]
 
 
 OF_SIZES: Final = {
@@ -149,16 +130,18 @@ def _of_size(environment: Environment, name: str, title: str, size: int, codec: 
             return Load(topic, batches=make_batches(count, size, keys=False, rows=rows))
         return Load(topic, make_values(count, size))
 
-    return _variant(
+    return sending(
         environment,
         name,
         title,
         (OURS, OUR_COLUMNS, CONFLUENT),
         load,
+        broker=APACHE,
         # A record of 1 MiB exceeds a request of 1 MiB, the default.
         settings=Settings(max_request_size=2 * MEBIBYTE, compression=codec),
+        partitions=_PARTITIONS,
         figures=("mb_per_core_s", "mb_per_s", "cpu_us_per_record", "cpu_s", "broker_cpu_s"),
-        facts={"records": count, "value_size": size},
+        facts={"records": count, "value_size": size, "partitions": _PARTITIONS},
     )
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from tools.benchmark.brokers import SINK
 from tools.benchmark.cases.base import Case, Variant, plural
-from tools.benchmark.cases.sending import figures_of, send
-from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS
-from tools.benchmark.environment import Environment, Member, Work
+from tools.benchmark.cases.sending import NORMAL, Pace, measure, send, send_at_rate, sending
+from tools.benchmark.contestants import CONFLUENT, OURS, Client
+from tools.benchmark.environment import Environment, Work
 from tools.benchmark.load import Load, make_values
-from tools.benchmark.settings import Settings
 
 NUMBERS: Final = (1, 2, 4, 8, 16)
 PARTITIONS: Final = (1, 8, 100, 1000)
@@ -49,26 +49,26 @@ def variant_name(producers: int, partitions: int) -> str:
 
 def _of_grid(environment: Environment, producers: int, partitions: int) -> Variant:
     count = environment.count(RECORDS) // producers
-    return Variant(
-        name=variant_name(producers, partitions),
-        title=f"{plural(producers, 'producer')} on {plural(partitions, 'partition')}",
-        contestants=(OURS, CONFLUENT),
-        turn=lambda contestant: _send(environment, contestant, count, producers, partitions),
-        figures=_FIGURES,
+    return sending(
+        environment,
+        variant_name(producers, partitions),
+        f"{plural(producers, 'producer')} on {plural(partitions, 'partition')}",
+        (OURS, CONFLUENT),
+        partial(_load, count, producers, partitions),
         broker=SINK,
+        partitions=partitions,
+        producers=producers,
+        figures=_FIGURES,
         facts={"producers": producers, "partitions": partitions, "records_each": count, "value_size": VALUE_SIZE},
         rounds_at_most=3,
         warm_up=False,
     )
 
 
-def _send(environment: Environment, contestant: str, count: int, producers: int, partitions: int) -> dict[str, float]:
-    def load(topic: str, number: int) -> Load:
-        first = number * partitions // producers  # producers begin at different partitions
-        of_records = [(first + each) % partitions for each in range(count)]
-        return Load(topic, make_values(count, VALUE_SIZE), partitions=of_records)
-
-    return send(environment, SINK, contestant, Settings(), load, partitions=partitions, producers=producers)
+def _load(count: int, producers: int, partitions: int, contestant: str, topic: str, number: int) -> Load:
+    first = number * partitions // producers  # producers begin at different partitions
+    of_records = [(first + each) % partitions for each in range(count)]
+    return Load(topic, make_values(count, VALUE_SIZE), partitions=of_records)
 
 
 def _one_partition(environment: Environment) -> Variant:
@@ -76,7 +76,8 @@ def _one_partition(environment: Environment) -> Variant:
 
     def turn(contestant: str) -> dict[str, float]:
         producers = 8 if contestant == EIGHT else 1
-        return _send(environment, OURS, count // producers, producers, 1)
+        load = partial(_load, count // producers, producers, 1)
+        return send(environment, SINK, OURS, NORMAL, load, 1, producers)
 
     return Variant(
         name="one-partition",
@@ -91,17 +92,19 @@ def _one_partition(environment: Environment) -> Variant:
 
 
 def _trickle(environment: Environment) -> Variant:
+    """Return producers that are asleep between two records."""
     count = int(TRICKLE_RATE * environment.seconds(TRICKLE_SECONDS))
 
+    def wait(client: Client, early: float) -> None:
+        client.poll(0)
+        time.sleep(early)
+
     def turn(contestant: str) -> dict[str, float]:
-        broker = environment.broker(SINK)
-        values = make_values(count, VALUE_SIZE)
-        with environment.topic(broker, TRICKLE_PRODUCERS) as topic:
-            work = _pacing(contestant, broker.servers, topic, values)
-            measured = environment.measure(broker, [work] * TRICKLE_PRODUCERS)
-            lacking = [count - report.result for report in measured.reports]
-            environment.check_delivered(broker, topic, (count + 1) * TRICKLE_PRODUCERS, lacking)
-        return figures_of(measured, count * TRICKLE_PRODUCERS, count * TRICKLE_PRODUCERS * VALUE_SIZE, Settings())
+        def works(servers: str, topic: str) -> list[Work]:
+            pace = Pace(TRICKLE_RATE, count, VALUE_SIZE, 1, wait)
+            return [partial(send_at_rate, contestant, servers, NORMAL, topic, pace)] * TRICKLE_PRODUCERS
+
+        return measure(environment, SINK, works, NORMAL, TRICKLE_PRODUCERS)[0]
 
     return Variant(
         name="trickle",
@@ -114,34 +117,6 @@ def _trickle(environment: Environment) -> Variant:
         rounds_at_most=3,
         warm_up=False,
     )
-
-
-def _pacing(contestant: str, servers: str, topic: str, values: Sequence[bytes]) -> Work:
-    """Return the work of sending records one by one at `TRICKLE_RATE`, asleep in between."""
-
-    def work(member: Member) -> None:
-        client = CLIENTS[contestant](servers, Settings(), topic)
-        acknowledged = 0
-
-        def told(success: bool) -> None:
-            nonlocal acknowledged
-            acknowledged += success
-
-        client.send_one(topic, values[0], told)
-        client.flush()
-        acknowledged = 0
-        member.wait_for_go()
-        for number, value in enumerate(values):
-            early = member.began_s + number / TRICKLE_RATE - time.monotonic()
-            if early > 0:
-                time.sleep(early)
-            client.send_one(topic, value, told)
-            client.poll(0)
-        client.flush()
-        member.done(acknowledged)
-        client.close()
-
-    return work
 
 
 PRODUCERS: Final = Case(3, "producers", "N processes on P partitions", _variants)

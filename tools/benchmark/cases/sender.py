@@ -41,7 +41,7 @@ def _sending(environment: Environment, partitions: int) -> Variant:
         return costs[len(costs) // 2]
 
     return Variant(
-        name=sending_variant(partitions),
+        name=f"alone-{partitions}",
         title=f"full batches for {plural(partitions, 'partition')}",
         contestants=(ALONE,),
         turn=turn,
@@ -49,10 +49,6 @@ def _sending(environment: Environment, partitions: int) -> Variant:
         facts={"batches": batches, "times": TIMES, "partitions": partitions},
         warm_up=False,
     )
-
-
-def sending_variant(partitions: int) -> str:
-    return f"alone-{partitions}"
 
 
 def _finding(environment: Environment, *, lingering: bool) -> Variant:
@@ -66,14 +62,9 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
 
         return {"cpu_us": min(_apart(environment, measure))}
 
-    return Variant(
-        name="finding-lingering" if lingering else "finding-empty",
-        title=f"ready + drain of ten batches, all other partitions {'lingering' if lingering else 'empty'}",
-        contestants=(MANY, FEW),
-        turn=turn,
-        figures=("cpu_us",),
-        warm_up=False,
-    )
+    others = "lingering" if lingering else "empty"
+    title = f"ready + drain of ten batches, all other partitions {others}"
+    return Variant(f"finding-{others}", title, (MANY, FEW), turn, ("cpu_us",), warm_up=False)
 
 
 def _apart(environment: Environment, measure: Callable[[], list[_Cost]]) -> list[_Cost]:

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tools.benchmark import cpu
-from tools.benchmark.cases.sending import cpu_figures
+from tools.benchmark.brokers import APACHE, Broker
+from tools.benchmark.cases.sending import basic_figures, cpu_figures
 from tools.benchmark.contestants import KAFKA_PYTHON, OURS
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import MissingError
@@ -22,8 +23,7 @@ from tools.benchmark.remote import Remote
 from tools.benchmark.settings import for_confluent, for_kafka_python
 from tools.benchmark.spark import jobs, tasks
 from tools.benchmark.spark.jars import spark_sink_jars
-from tools.benchmark.spark.jobs import Job, MicroBatch, Query
-from tools.benchmark.spark.micro_batches import Running
+from tools.benchmark.spark.jobs import PARTITIONS, ROW_SIZE, Job, MicroBatch, Query, Running
 from tools.spark_jvm import start_session, stop_session
 
 QUERY_FIGURES: Final = ("wall_s", "cpu_s", "took_s", "add_batch_s", "cpu_us_per_record", "broker_cpu_s", "late")
@@ -33,6 +33,8 @@ FIGURES: Final = ("wall_s", "cpu_s", "records_per_s", "cpu_us_per_record", "brok
 _LATE: Final = 0.1
 """A micro-batch that begins later than this part of the interval after its time is late."""
 _PATIENCE_S: Final = 900.0
+_WARM_UP_TASKS: Final = 4
+_WARM_UP_ROWS: Final = 20_000
 
 
 class Session:
@@ -47,37 +49,50 @@ class Session:
         self._driver: Remote | None = None
         self.versions: dict[str, str] = {}
 
-    def run(self, job: Job) -> None:
-        """Run a job that is not measured."""
-        self._started().call("run", job)
+    def run_job(self, job: Job, *, warm_up: bool = True) -> dict[str, float]:
+        """Run a job into a new topic and return its figures, those of `FIGURES` among them.
 
-    def measure(self, job: Job) -> tuple[float, cpu.Usage]:
-        """Run a job; return its wall time in seconds, and what it used; raise as `run`."""
-        driver = self._started()
-        before, began = self._usage(), time.monotonic()
-        # Spark ends idle workers without waiting for them, so they are measured in between.
-        driver.call("run", job, meanwhile=self._usage)
-        return time.monotonic() - began, self._usage().since(before)
+        Right before, a small one of the same kind warms up. Spark ends Python workers after a minute without work, and
+        turns of other contestants take longer. Without the small job, some contestants and rounds would include the
+        start of workers, and others not.
+        """
+        environment, driver = self._environment, self._started()
+        broker = environment.broker(APACHE)
+        job = job._replace(servers=broker.servers)
+        if warm_up and not environment.smoke:
+            with environment.topic(broker, PARTITIONS) as topic:
+                driver.call("run", job._replace(topic=topic, tasks=_WARM_UP_TASKS, rows=_WARM_UP_ROWS))
+        with environment.topic(broker, PARTITIONS) as topic:
+            job = job._replace(topic=topic)
+            wall_s, used = self._measure(job)
+            self._check(broker, job, job.rows)
+        return basic_figures(job.rows, job.rows * job.row_size, wall_s, used)
 
-    def measure_query(self, query: Query) -> tuple[list[MicroBatch], cpu.Usage]:
-        """Run a query; return its micro-batches, and what was used from the first one to the last; raise as `run`."""
-        driver = self._started()
-        driver.call("start", query, meanwhile=self._usage)
-        before = self._usage()
-        found = driver.call("measured", meanwhile=self._usage)
-        used = self._usage().since(before)
-        driver.call("end")
-        return found, used
+    def stream(self, query: Query) -> dict[str, float]:
+        """Run a streaming query into a new topic and return its figures, from the first micro-batch to the last."""
+        environment, driver = self._environment, self._started()
+        broker = environment.broker(APACHE)
+        with environment.topic(broker, PARTITIONS) as topic:
+            query = query._replace(job=query.job._replace(servers=broker.servers, topic=topic))
+            driver.call("start", query, meanwhile=self._usage)
+            before = self._usage()
+            found = driver.call("measured", meanwhile=self._usage)
+            used = self._usage().since(before)
+            driver.call("end")
+            self._check(broker, query.job, (1 + query.measured) * query.job.rows)
+        return query_figures(query, found, used)
 
-    def facts(self, tasks: int, rows_each: int, row_size: int, partitions: int) -> Mapping[str, Any]:
+    def transfer(self, job: Job) -> float:
+        """Return the processor time of a row's way into Python, in nanoseconds."""
+        if not self._environment.smoke:
+            self._started().call("run", job)
+        _, used = self._measure(job)
+        return used.contestant_s / job.rows * 1e9
+
+    def facts(self, tasks: int, rows_each: int) -> Mapping[str, Any]:
         """Return the parameters of jobs, for a report: with the versions, once they are known."""
-        facts: dict[str, Any] = {
-            "tasks": tasks,
-            "rows_each": rows_each,
-            "row_size": row_size,
-            "partitions": partitions,
-        }
-        return ChainMap(facts, self.versions)
+        facts = {"tasks": tasks, "rows_each": rows_each, "row_size": ROW_SIZE, "partitions": PARTITIONS}
+        return ChainMap(cast("dict[str, Any]", facts), self.versions)
 
     def close(self) -> None:
         """Stop it and all its processes; our sender exits on its own."""
@@ -86,6 +101,20 @@ class Session:
             self._driver.end()
             self._driver = None
             self._environment.wait_quiet()
+
+    def _measure(self, job: Job) -> tuple[float, cpu.Usage]:
+        """Run a job; return its wall time in seconds, and what it used."""
+        driver = self._started()
+        before, began = self._usage(), time.monotonic()
+        # Spark ends idle workers without waiting for them, so they are measured in between.
+        driver.call("run", job, meanwhile=self._usage)
+        return time.monotonic() - began, self._usage().since(before)
+
+    def _check(self, broker: Broker, job: Job, rows: int) -> None:
+        if job.how == jobs.EXACTLY_ONCE:
+            self._environment.check_committed(broker, job.topic, rows)
+        elif job.how != jobs.NOTHING:
+            self._environment.check_delivered(broker, job.topic, rows)
 
     def _usage(self) -> cpu.Usage:
         assert self._driver is not None
@@ -151,19 +180,6 @@ class _Driver:
 
     def stop(self) -> None:
         stop_session(self._spark)
-
-
-def figures(job: Job, wall_s: float, used: cpu.Usage) -> dict[str, float]:
-    """Return the figures of a measured job, those of `FIGURES` among them."""
-    return {
-        "records": float(job.rows),
-        "bytes": float(job.rows * job.row_size),
-        "wall_s": wall_s,
-        **cpu_figures(used),
-        "records_per_s": job.rows / wall_s,
-        "records_per_core_s": job.rows / used.contestant_s,
-        "cpu_us_per_record": used.contestant_s / job.rows * 1e6,
-    }
 
 
 def query_figures(query: Query, found: Sequence[MicroBatch], used: cpu.Usage) -> dict[str, float]:
