@@ -8,7 +8,7 @@ its text is in pages/.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from tools.generate_docs.layout import slab_layout
 from tools.generate_docs.monitoring import metrics, runbook
 from tools.generate_docs.status import status
 from tools.generate_docs.stub import stub
-from tools.generate_docs.text import page
+from tools.generate_docs.text import page, table
 from tools.step.report import as_table
 from tools.support.generating import write_or_check
 
@@ -42,40 +42,25 @@ SCOPES: Final = {
 
 def configuration() -> str:
     """Return docs/configuration.md: a table for each group, the most important settings first, as Kafka's docs."""
-    lines = [page("configuration", table="\n".join(_scopes()))]
-    for group, settings in groupby(_settings(), key=lambda setting: setting.group):
-        lines += [
-            f"## {group}",
-            "",
-            "| Name | Description | Type | Default | Valid values | Importance | Scope |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-            *map(_table_row, settings),
-            "",
-        ]
-    return "\n".join(lines)
-
-
-def _settings() -> list[Setting[Any]]:
-    """Return all settings in the order of the documentation: by group, then importance, then name."""
     groups, levels = list(Group), list(Importance)
-    return sorted(
+    settings = sorted(
         ProducerConfig.settings.values(),
         key=lambda each: (groups.index(Group(each.group)), levels.index(each.importance), each.name),
     )
-
-
-def _scopes() -> Iterator[str]:
-    """Yield a table of the scopes, each with its settings."""
-    yield "| Scope | Concerns | Settings |"
-    yield "| --- | --- | --- |"
+    scopes = []
     for scope, concerns in SCOPES.items():
-        names = sorted(setting.name for setting in _settings() if setting.scope is scope)
-        yield f"| **{scope}** | {' '.join(concerns.split())} | {', '.join(f'`{name}`' for name in names)} |"
+        names = sorted(setting.name for setting in settings if setting.scope is scope)
+        scopes.append((f"**{scope}**", " ".join(concerns.split()), ", ".join(f"`{name}`" for name in names)))
+    parts = [page("configuration", table=table(("Scope", "Concerns", "Settings"), scopes))]
+    head = ("Name", "Description", "Type", "Default", "Valid values", "Importance", "Scope")
+    for group, of_group in groupby(settings, key=lambda setting: setting.group):
+        parts.append(f"## {group}\n\n{table(head, map(_row, of_group))}\n")
+    return "\n".join(parts)
 
 
-def _table_row(setting: Setting[Any]) -> str:
+def _row(setting: Setting[Any]) -> Sequence[object]:
     default = setting.default_text()
-    cells = (
+    return (
         f"`{setting.name}`",
         setting.doc,
         setting.type.name,
@@ -84,20 +69,13 @@ def _table_row(setting: Setting[Any]) -> str:
         setting.importance,
         setting.scope,
     )
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def _in_units(name: str, default: str) -> str:
     """Return a default in the largest unit that divides it, in parentheses (``ConfigDef.niceTimeUnits``)."""
-    if name.endswith(".ms"):
-        units = TIME_UNITS
-    elif name.endswith((".memory", ".size", ".bytes")):
-        units = MEMORY_UNITS
-    else:
-        return ""
-    if not default.lstrip("-").isdecimal():
-        return ""
-    value = int(default)
+    is_memory = name.endswith((".memory", ".size", ".bytes"))
+    units = TIME_UNITS if name.endswith(".ms") else MEMORY_UNITS if is_memory else ()
+    value = int(default) if default.isdecimal() else 0
     for size, unit in units:
         if value > 0 and value % size == 0:
             count = value // size
@@ -105,13 +83,9 @@ def _in_units(name: str, default: str) -> str:
     return ""
 
 
-def crash_points() -> str:
-    return page("crash-points", table=as_table())
-
-
 DOCUMENTS: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": configuration,
-    "docs/crash-points.md": crash_points,
+    "docs/crash-points.md": lambda: page("crash-points", table=as_table()),
     "docs/monitoring/alerts.md": runbook,
     "docs/monitoring/metrics.md": metrics,
     "docs/slab-layout.md": slab_layout,

@@ -19,7 +19,7 @@ from shmaccum.abi import ABI_VERSION
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.config import ProducerConfig
 from shmaccum.shm import layout
-from tools.generate_docs.text import page
+from tools.generate_docs.text import page, table
 
 SOURCE: Final = Path(__file__).resolve().parents[2] / "shmaccum" / "core" / "layout.pxi"
 
@@ -57,21 +57,21 @@ def slab_layout() -> str:
     structs = structs_of(source)
     _, docstring, _ = source.split('"""', 2)
     text = docstring.partition("\n")[2].strip().replace("::\n", ":\n")
-    lines = [page("slab-layout", abi=ABI_VERSION, text=_as_code_block(text))]
+    parts = [page("slab-layout", abi=ABI_VERSION, text=_as_code_block(text))]
     for name, heading in ENTRIES.items():
         struct = structs[name]
-        lines += [f"## {heading} (`{name}`, {struct.size} words)", "", struct.text, ""]
-        lines += ["| Word | Name | Meaning |", "| ---: | --- | --- |"]
-        for word in struct.words:
-            named = f"| {word.number} | `{word.name}` |" if word.name else "| | |"
-            lines.append(f"{named} {word.meaning} |")
-        lines.append("")
+        rows = [
+            (word.number, f"`{word.name}`", word.meaning) if word.name else ("", "", word.meaning)
+            for word in struct.words
+        ]
+        words = table(("Word", "Name", "Meaning"), rows, ("Word",))
+        parts.append(f"## {heading} (`{name}`, {struct.size} words)\n\n{struct.text}\n\n{words}\n")
     for states, heading in STATES.items():
-        lines += [f"## {heading} (`{states.__name__}`)", "", *_text_of(states), "| Value | Name | Meaning |"]
-        lines += ["| ---: | --- | --- |"]
-        lines += [f"| {value} | `{name}` | {meaning} |" for name, value, meaning in _members(states)]
-        lines.append("")
-    return "\n".join([*lines, *_default_sizes()])
+        text = " ".join((inspect.getdoc(states) or "").split())
+        members = table(("Value", "Name", "Meaning"), _members(states), ("Value",))
+        parts.append(f"## {heading} (`{states.__name__}`)\n\n{text}\n\n{members}\n")
+    sizes = table(("Region", "Begins at", "Bytes"), _default_sizes(), ("Begins at", "Bytes"))
+    return "\n".join([*parts, f"## A slab with default settings\n\n{sizes}\n"])
 
 
 def structs_of(source: str) -> dict[str, Struct]:
@@ -84,7 +84,7 @@ def structs_of(source: str) -> dict[str, Struct]:
         number = 0
         for paragraph in re.findall(r"((?:    # .*\n)*)(?:    word (\w+)(?:\[(\w+)\])?\n)?", body):
             comment, word, length = paragraph
-            meaning = " ".join(line.strip().removeprefix("# ") for line in comment.splitlines()).replace("|", r"\|")
+            meaning = " ".join(line.strip().removeprefix("# ") for line in comment.splitlines())
             if meaning and not word.startswith("unused"):
                 words.append(Word(word, number, meaning.replace("``", "`")))
             if word:
@@ -94,16 +94,11 @@ def structs_of(source: str) -> dict[str, Struct]:
     return structs
 
 
-def _text_of(states: type[IntEnum]) -> Iterator[str]:
-    yield " ".join((inspect.getdoc(states) or "").split()).replace("|", r"\|")
-    yield ""
-
-
-def _members(states: type[IntEnum]) -> Iterator[tuple[str, int, str]]:
-    """Yield an enum's members, each with the docstring that follows it."""
+def _members(states: type[IntEnum]) -> Iterator[tuple[str, str, str]]:
+    """Yield value, name and meaning of an enum's members, each with the docstring that follows it."""
     pattern = r'    (\w+) = (\d+)\n    """(.*?)"""'
     for name, value, meaning in re.findall(pattern, inspect.getsource(states), re.DOTALL):
-        yield name, int(value), " ".join(meaning.split()).replace("|", r"\|").replace("``", "`")
+        yield value, f"`{name}`", " ".join(meaning.split()).replace("``", "`")
 
 
 def _as_code_block(text: str) -> str:
@@ -119,11 +114,9 @@ def _as_code_block(text: str) -> str:
     return "\n".join(lines)
 
 
-def _default_sizes() -> Iterator[str]:
+def _default_sizes() -> Iterator[tuple[str, str, str]]:
     geometry = slab_geometry(ProducerConfig.parse({"bootstrap.servers": "broker:9092"}))
-    yield from ("## A slab with default settings", "", "| Region | Begins at | Bytes |", "| --- | ---: | ---: |")
     begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in _TITLES["regions"].items())]
     for (title, start), (_, end) in pairwise(begins):
-        yield f"| {title} | {start:,} | {end - start:,} |"
-    yield f"| **in all** | | {geometry.total_size:,} |"
-    yield ""
+        yield title, f"{start:,}", f"{end - start:,}"
+    yield "**in all**", "", f"{geometry.total_size:,}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shmaccum.observe import catalogue
 from shmaccum.observe.catalogue import Kind, Metric, opentelemetry_name
-from tools.generate_docs.text import page
+from tools.generate_docs.text import page, table
 from tools.monitoring.files import alerts
 
 
@@ -15,20 +15,29 @@ def runbook() -> str:
 
 
 def metrics() -> str:
-    bounds = [
-        f"| `{metric.name}` | {', '.join(f'{bound:g}' for bound in metric.buckets.bounds)} |"
+    buckets = {
+        f"`{metric.name}`": ", ".join(f"{bound:g}" for bound in metric.buckets.bounds)
         for metric in catalogue.OF_SLABS
         if metric.buckets is not None
-    ]
-    tables = {"of_slabs": _table(catalogue.OF_SLABS), "of_exporter": _table(catalogue.OF_EXPORTER)}
-    return page("metrics", **tables, buckets="\n".join(bounds))
+    }
+    of_slabs, of_exporter = map(_table, (catalogue.OF_SLABS, catalogue.OF_EXPORTER))
+    return page(
+        "metrics",
+        of_slabs=of_slabs,
+        of_exporter=of_exporter,
+        buckets=table(("histogram", "upper bounds"), buckets.items()),
+    )
 
 
 def _table(found: Iterable[Metric]) -> str:
-    lines = ["| metric | kind | labels | meaning | for OpenTelemetry |", "| --- | --- | --- | --- | --- |"]
-    for metric in found:
-        name = f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name
-        labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
-        opentelemetry = f"`{opentelemetry_name(metric)}`, {metric.unit}"
-        lines.append(f"| `{name}` | {metric.kind.value} | {labels} | {metric.help} | {opentelemetry} |")
-    return "\n".join(lines)
+    rows = [
+        (
+            f"`{metric.name}{'_total' * (metric.kind is Kind.COUNTER)}`",
+            metric.kind.value,
+            ", ".join(f"`{label}`" for label in metric.labels) or "-",
+            metric.help,
+            f"`{opentelemetry_name(metric)}`, {metric.unit}",
+        )
+        for metric in found
+    ]
+    return table(("metric", "kind", "labels", "meaning", "for OpenTelemetry"), rows)

@@ -14,7 +14,7 @@ from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, TopicInfo
 from shmaccum.shm.processes import ProcessInfo
-from tools.generate_docs.text import page
+from tools.generate_docs.text import page, table
 
 PARTS: Final = {
     "A slab": SlabReport,
@@ -36,12 +36,11 @@ _ATTRIBUTE: Final = re.compile(r"^    ((?:\w+, )*\w+): (.*?)(?=^    \S|\Z)", re.
 
 
 def status() -> str:
-    lines: list[str] = []
+    parts = []
     for title, of in PARTS.items():
-        lines += [f"## {title}", "", "| field | meaning |", "| --- | --- |"]
-        lines += [f"| {', '.join(f'`{name}`' for name in names)} | {text} |" for names, text in attributes(of)]
-        lines.append("")
-    return page("status", parts="\n".join(lines).rstrip("\n"))
+        rows = [(", ".join(f"`{name}`" for name in names), text) for names, text in attributes(of)]
+        parts.append(f"## {title}\n\n{table(('field', 'meaning'), rows)}")
+    return page("status", parts="\n\n".join(parts))
 
 
 def attributes(of: type) -> Iterator[tuple[list[str], str]]:
