@@ -18,15 +18,16 @@ as fast as those here.
 
 from __future__ import annotations
 
-import argparse
+import itertools
+import math
 import multiprocessing
 import os
 import signal
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -40,6 +41,7 @@ from tools.benchmark.cpu import clock
 from tools.benchmark.load import make_values
 from tools.benchmark.svg import COLOURS, Line, lines
 from tools.sink import running_sink
+from tools.support.arguments import command_line
 from tools.support.processes import Children, adopt_orphans, descendants
 
 _SIZE: Final = 1000
@@ -62,8 +64,7 @@ _OF_A_LINK: Final = 0.94
 """The part of a link's bits that are a segment's payload, with frames of 1,500 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(NamedTuple):
     """What a byte of a record costs; seconds of processor time.
 
     Attributes:
@@ -81,8 +82,7 @@ class Costs:
     wire: float
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(NamedTuple):
     """What an append of a small record to an open batch takes, in seconds.
 
     Attributes:
@@ -165,31 +165,22 @@ class _Worker:
         self.link.close()
 
 
-class _Used(NamedTuple):
-    producers: float
-    loop: float
-    threads: float
-    broker: float
-
-
-def _main_thread(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
-
-
-def _used(producers: list[int], sender: int, broker: list[int]) -> _Used:
-    loop = _main_thread(sender)
-    return _Used(sum(map(clock, producers)), loop, clock(sender) - loop, sum(map(clock, broker)))
+def _spent(name: str, producers: list[int], brokers: list[int]) -> tuple[float, tuple[float, ...]]:
+    """Return the bytes of records that a slab's sender has had acknowledged, and what they have cost, as `Costs`."""
+    seen = report(name)
+    sender, metrics = seen.sender.pid, seen.metrics
+    assert sender is not None
+    loop = int(Path(f"/proc/{sender}/task/{sender}/schedstat").read_text().split()[0]) / 1e9  # of its main thread
+    own = (sum(map(clock, producers)), loop, clock(sender) - loop, sum(map(clock, brokers)))
+    return metrics["record-send-total"] * _SIZE, (*own, metrics["byte-total"])
 
 
 def _send(link: Connection, settings: Mapping[str, object], values: list[bytes]) -> None:
     producer = Producer(settings)
     producer.partitions_for("hosts")
     link.send(producer._slab.name)
-    number = 0
-    while True:
-        for _ in range(100):
-            producer.send("hosts", values[number % len(values)], partition=number % _PARTITIONS)
-            number += 1
+    for number in itertools.count():
+        producer.send("hosts", values[number % len(values)], partition=number % _PARTITIONS)
 
 
 def measure(
@@ -200,20 +191,16 @@ def measure(
     (name,) = {worker.link.recv() for worker in workers}
     time.sleep(_SECONDS / 2)
     pids = [worker.process.pid for worker in workers if worker.process.pid is not None]
-    sender = report(name).sender.pid
-    assert sender is not None
     brokers = broker + [pid for each in broker for pid in descendants(each)]
-    begun, before, sent = time.monotonic(), _used(pids, sender, brokers), report(name).metrics
+    begun, (sent, before) = time.monotonic(), _spent(name, pids, brokers)
     time.sleep(_SECONDS)
-    passed, after, now = time.monotonic() - begun, _used(pids, sender, brokers), report(name).metrics
+    passed, (now, after) = time.monotonic() - begun, _spent(name, pids, brokers)
     for worker in workers:
         worker.kill()
-    count = (now["record-send-total"] - sent["record-send-total"]) * _SIZE
     while name in slab_names():  # its sender sends the rest, and leaves
         time.sleep(0.1)
-    used = _Used(*((later - earlier) / count for earlier, later in zip(before, after, strict=True)))
-    wire = (now["byte-total"] - sent["byte-total"]) / count
-    return count / passed, Costs(used.producers, used.loop, used.threads, used.broker, wire)
+    costs = Costs(*((later - earlier) / (now - sent) for earlier, later in zip(before, after, strict=True)))
+    return (now - sent) / passed, costs
 
 
 def _append(link: Connection, settings: Mapping[str, object]) -> None:
@@ -233,12 +220,8 @@ def _append(link: Connection, settings: Mapping[str, object]) -> None:
 
 def measure_lock(servers: str) -> Lock:
     """Compare two processes that append to one partition with one, while the sender is stopped."""
-    settings = {
-        "bootstrap.servers": servers,
-        "buffer.memory": 1 << 30,
-        "batch.max.bytes": 16384,
-        "shmaccum.name": f"hosts-{os.getpid()}",
-    }
+    name = f"hosts-{os.getpid()}"
+    settings = {"bootstrap.servers": servers, "shmaccum.name": name, "buffer.memory": 1 << 30, "batch.max.bytes": 16384}
     seconds = []
     for processes in (1, 2):
         workers = [_Worker(_append, settings) for _ in range(processes)]
@@ -250,21 +233,15 @@ def measure_lock(servers: str) -> Lock:
         os.kill(sender, signal.SIGCONT)
         for worker in workers:
             worker.kill()
-        while report(f"hosts-{os.getpid()}").memory.used:
+        while report(name).memory.used:
             time.sleep(0.1)
     alone, together = seconds
     # Mean value analysis of two: together = alone + held * held / alone.
     return Lock(alone, min(alone, max(0.0, (together - alone) * alone) ** 0.5))
 
 
-def main() -> None:
-    """Measure, compare and predict."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.hosts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--draw", type=Path, metavar="DIRECTORY", help="write performance-hosts.svg there")
-    options = parser.parse_args()
-    adopt_orphans()
+def _measured() -> tuple[Lock, dict[str, Costs]]:
+    """Measure the lock, and costs by load; print them, and the model beside what was measured here."""
     loads: dict[str, Costs] = {}
     here = len(os.sched_getaffinity(0))
     with running_sink(_PARTITIONS) as servers:
@@ -275,10 +252,10 @@ def main() -> None:
         rates = {count: measure(count, plain, [os.urandom(_SIZE)], sink) for count in (1, 2, 4, 8, 16)}
         loads["plain"] = rates[_BUSY][1]
         loads["zstd"] = measure(_BUSY, plain | {"compression.type": "zstd"}, make_values(2000, _SIZE), sink)[1]
-        print(f"\n{here} cores, with the broker on them:\nproducers  measured  predicted  bound")
-        for count, (rate, _) in rates.items():
-            model = predict(here, 1, float("inf"), loads["plain"], lock, share=1, producers=min(count, here))
-            print(f"{count:9} {rate / 1e6:9,.0f} {model.rate / 1e6:10,.0f}  {model.bound}")
+    print(f"\n{here} cores, with the broker on them:\nproducers  measured  predicted  bound")
+    for count, (rate, _) in rates.items():
+        model = predict(here, 1, math.inf, loads["plain"], lock, share=1, producers=min(count, here))
+        print(f"{count:9} {rate / 1e6:9,.0f} {model.rate / 1e6:10,.0f}  {model.bound}")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         children = Children(directory / "messages", judge_inherited=False)
@@ -290,30 +267,35 @@ def main() -> None:
         children.kill_all()
     print("\nns of a core for 1 kB    producer  sender's loop  its threads  bytes sent")
     for name, costs in loads.items():
-        loads[name] = Costs(costs.producer, costs.loop, costs.threads, 0.0, costs.wire)
-        print(
-            f"{name:22} {costs.producer * 1e12:10.0f} {costs.loop * 1e12:14.0f} {costs.threads * 1e12:12.0f} "
-            f"{costs.wire * _SIZE:11.0f}"
-        )
+        own = "".join(f"{seconds * 1e12:{width}.0f}" for seconds, width in zip(costs[:3], (11, 15, 13), strict=True))
+        print(f"{name:22}{own} {costs.wire * _SIZE:11.0f}")
+    return lock, {name: costs._replace(broker=0.0) for name, costs in loads.items()}
+
+
+def main() -> None:
+    """Measure, compare and predict."""
+    parser = command_line("hosts", __doc__)
+    parser.add_argument("--draw", type=Path, metavar="DIRECTORY", help="write performance-hosts.svg there")
+    options = parser.parse_args()
+    adopt_orphans()
+    lock, loads = _measured()
     caps = ", ".join(f"{link} Gbit/s {link * 125 * _OF_A_LINK:,.0f}" for link in _LINKS)
     print(
         f"\nMB/s of records of {_SIZE} bytes; {_MEMORY >> 20} MiB; brokers elsewhere that answer after 2 ms.\n"
         f"Networks carry at most {caps}."
     )
     print("load   sends  cores  one shard, and what bounds it       auto, the same")
-    drawn: dict[str, dict[str, float]] = {}
-    for name, costs in loads.items():
-        for share in _SHARES:
-            for cores in _HOSTS:
-                one, auto = (
-                    predict(cores, shards, _LINKS[-1], costs, lock, share=share, producers=cores)
-                    for shards in (1, cores // CORES_OF_A_SHARD)
-                )
-                row = "  ".join(f"{each.rate / 1e6:10,.0f} {each.bound:15}" for each in (one, auto))
-                print(f"{name:6} {share:5.0%} {cores:6} {row}")
-                if share == _SHARES[-1]:
-                    drawn.setdefault(f"{name}, one shard", {})[str(cores)] = one.rate / 1e6
-                    drawn.setdefault(f"{name}, auto", {})[str(cores)] = auto.rate / 1e6
+    drawn: dict[str, dict[str, float]] = defaultdict(dict)
+    for (name, costs), share, cores in itertools.product(loads.items(), _SHARES, _HOSTS):
+        one, auto = (
+            predict(cores, shards, _LINKS[-1], costs, lock, share=share, producers=cores)
+            for shards in (1, cores // CORES_OF_A_SHARD)
+        )
+        row = "  ".join(f"{each.rate / 1e6:10,.0f} {each.bound:15}" for each in (one, auto))
+        print(f"{name:6} {share:5.0%} {cores:6} {row}")
+        if share == _SHARES[-1]:
+            drawn[f"{name}, one shard"][str(cores)] = one.rate / 1e6
+            drawn[f"{name}, auto"][str(cores)] = auto.rate / 1e6
     if options.draw:
         all_lines = [
             Line(label, points, COLOURS[order // 2], dashed="one" in label)

@@ -7,7 +7,6 @@ wherever in a module. A room's floor is the longest way from it down.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import subprocess
@@ -15,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from tools.support.arguments import command_line
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "shmaccum"
@@ -74,29 +75,30 @@ def arrows_of(modules: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 def circles_of(arrows: Mapping[str, set[str]]) -> list[list[str]]:
     """Return the groups that lead to each other."""
-    reached = {each: _reached(arrows, each) for each in arrows}
+    reached = _reached(arrows)
     groups = {tuple(sorted(other for other in reached[each] if each in reached.get(other, ()))) for each in arrows}
     return sorted([*group] for group in groups if group)
 
 
 def floors_of(arrows: Mapping[str, set[str]]) -> dict[str, int]:
     """Return each room's floor, from 0."""
-    reached = {room: _reached(arrows, room) for room in arrows}
+    reached = _reached(arrows)
 
     def floor(room: str) -> int:
-        below = {each for each in reached.get(room, ()) if room not in reached.get(each, ())}
+        below = (each for each in reached.get(room, ()) if room not in reached.get(each, ()))
         return max((1 + floor(each) for each in below), default=0)
 
     return {room: floor(room) for room in arrows}
 
 
-def _reached(arrows: Mapping[str, set[str]], room: str) -> set[str]:
-    found: set[str] = set()
-    ahead = set(arrows.get(room, ()))
-    while ahead:
-        found |= ahead
-        ahead = {each for one in ahead for each in arrows.get(one, ())} - found
-    return found
+def _reached(arrows: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return where each leads to, over any number of others."""
+    reached = {each: set(below) for each, below in arrows.items()}
+    for by in arrows:
+        for below in reached.values():
+            if by in below:
+                below |= reached[by]
+    return reached
 
 
 def tracked(*under: str) -> list[Path]:
@@ -118,10 +120,8 @@ def words_by_hand() -> tuple[int, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.layout", description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--arrows", action="store_true", help="name each room, its floor, and the rooms that it imports"
-    )
+    parser = command_line("layout", __doc__)
+    parser.add_argument("--arrows", action="store_true", help="name each room's floor, and the rooms that it imports")
     options = parser.parse_args(arguments)
     modules = [path for path in tracked(PACKAGE) if path.suffix == ".py"]
     imports = {name_of(path): set(imported(path)) - {name_of(path)} for path in modules}
@@ -135,21 +135,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"a circle: {', '.join(group)}")
     sizes = [len(path.read_text().splitlines()) for path in modules if path.name != "__init__.py"]
     pages, words = words_by_hand()
-    for name, number in (
-        ("rooms", len(arrows)),
-        ("floors", 1 + max(floors.values())),
-        ("arrows", sum(map(len, arrows.values()))),
-        ("circles of modules", len(circles)),
-        ("modules of Python", len(sizes)),
-        (f"of these below {SHORT} lines", sum(size < SHORT for size in sizes)),
-        (f"of these above {LONG} lines", sum(size > LONG for size in sizes)),
-        ("lines of the package", lines_of(PACKAGE)),
-        ("lines of tests", lines_of("tests")),
-        ("lines of tools", lines_of("tools")),
-        ("lines of README.md", len((ROOT / "README.md").read_text().splitlines())),
-        ("pages by hand", pages),
-        ("words by hand", words),
-    ):
+    numbers = {
+        "rooms": len(arrows),
+        "floors": 1 + max(floors.values()),
+        "arrows": sum(map(len, arrows.values())),
+        "circles of modules": len(circles),
+        "modules of Python": len(sizes),
+        f"of these below {SHORT} lines": sum(size < SHORT for size in sizes),
+        f"of these above {LONG} lines": sum(size > LONG for size in sizes),
+        "lines of the package": lines_of(PACKAGE),
+        "lines of tests": lines_of("tests"),
+        "lines of tools": lines_of("tools"),
+        "lines of README.md": len((ROOT / "README.md").read_text().splitlines()),
+        "pages by hand": pages,
+        "words by hand": words,
+    }
+    for name, number in numbers.items():
         print(f"{name:<24} {number:>7,}")
     return 0
 
