@@ -95,19 +95,17 @@ def _measure(options: Options, given: list[str]) -> Result:
 
 
 def _run(options: Options, environment: Environment, result: dict[str, Any], progress: Progress) -> None:
-    cases = [CASES[name] for name in options.cases]
-    variants = [case.variants(environment) for case in cases]
-    if options.variants:
-        known = {variant.name for of_case in variants for variant in of_case}
-        if unknown := set(options.variants) - known:
-            raise BenchmarkError(f"no variant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
-        variants = [[variant for variant in of_case if variant.name in options.variants] for of_case in variants]
-    if options.ours:
-        ours = [[(each, [who for who in each.contestants if who not in THEIRS]) for each in of] for of in variants]
-        variants = [[replace(each, contestants=kept) for each, kept in of if kept] for of in ours]
-    for place, (case, of_case) in enumerate(zip(cases, variants, strict=True)):
+    cases = {name: CASES[name].variants(environment) for name in options.cases}
+    known = {variant.name for variants in cases.values() for variant in variants}
+    if unknown := set(options.variants) - known:
+        raise BenchmarkError(f"no variant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
+    for place, (name, variants) in enumerate(cases.items()):
+        wanted = [each for each in variants if not options.variants or each.name in options.variants]
+        if options.ours:
+            ours = ([who for who in each.contestants if who not in THEIRS] for each in wanted)
+            wanted = [replace(each, contestants=kept) for each, kept in zip(wanted, ours, strict=True) if kept]
         keep = partial(_keep, options, result, progress, place)
-        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke)
+        run_case(CASES[name], wanted, options.rounds, progress, keep, warm_up=not options.smoke)
         environment.of_case.close()
 
 

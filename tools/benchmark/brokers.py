@@ -66,7 +66,20 @@ def _service(kind: str, directory: Path) -> object:
             return _Apache(directory, nodes=5 if kind == FIVE else 1, tls=kind == TLS)
 
 
-class _Apache:
+class _Uncounted:
+    """A broker that does not count what it does."""
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Leave it to the broker, which makes topics as they are asked for."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Leave it."""
+
+    def counts(self) -> dict[str, int]:
+        return {}
+
+
+class _Apache(_Uncounted):
     """Apache Kafka, with JVM options for load instead of a fast start; a topic has up to three replicas.
 
     With a delay, a proxy answers each request by so much later.
@@ -122,9 +135,6 @@ class _Apache:
         consumer.close()
         return found
 
-    def counts(self) -> dict[str, int]:
-        return {}
-
     def _consumer(self, topic: str) -> tuple[Consumer, list[int]]:
         from confluent_kafka import Consumer
 
@@ -136,8 +146,8 @@ class _Apache:
         return sum(message.error() is None for message in consumer.consume(10_000, timeout=0.1))
 
 
-class _Mock:
-    """librdkafka's mock cluster, which makes topics of four partitions as they are asked for."""
+class _Mock(_Uncounted):
+    """librdkafka's mock cluster, whose topics have four partitions."""
 
     def __init__(self, delay_ms: int) -> None:
         from confluent_kafka import Producer
@@ -148,15 +158,6 @@ class _Mock:
     def address(self) -> str:
         (node,) = self._keeper.list_topics(timeout=10).brokers.values()
         return f"{node.host}:{node.port}"
-
-    def create_topic(self, topic: str, partitions: int) -> None:
-        pass
-
-    def delete_topic(self, topic: str) -> None:
-        pass
-
-    def counts(self) -> dict[str, int]:
-        return {}
 
 
 class _Sink:
@@ -181,12 +182,8 @@ class _Sink:
     def records(self, topic: str) -> int:
         return self.counts()["records"] - self._records_before[topic]
 
-    def committed(self, topic: str, expected: int) -> int:
-        """Return `records`: the sink knows no transactions."""
-        return self.records(topic)
-
     def counts(self) -> dict[str, int]:
-        """Return its counts of connections, requests, batches and bytes; other brokers do not count."""
+        """Return its counts of connections, requests, batches and bytes."""
         return self._sink.counters.totals()
 
     def wait(self, link: Connection) -> None:

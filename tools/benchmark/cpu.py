@@ -100,11 +100,9 @@ class Meter:
 
 def memory(brokers: Collection[int], workers: Collection[int]) -> int:
     """Return the bytes of memory of all processes except the brokers', each shared page counted once (PSS)."""
-    total = 0
-    for process, kind in _descendants(brokers, workers):
-        if kind != BROKER:
-            total += _proportional_size(process.pid)
-    return total
+    pids = (process.pid for process, kind in _descendants(brokers, workers) if kind != BROKER)
+    lines = (line for pid in pids for line in read(pid, "smaps_rollup").splitlines())
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:"))
 
 
 def others(brokers: Collection[int]) -> list[int]:
@@ -154,8 +152,3 @@ def clock(pid: int) -> float:
         return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, as clock_getcpuclockid(3) returns it
     except OSError:
         return 0.0
-
-
-def _proportional_size(pid: int) -> int:
-    lines = read(pid, "smaps_rollup").decode().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

@@ -76,10 +76,8 @@ def _with_distance(case: str, make: Callable[[Result], str]) -> Callable[[Result
 
     def both(result: Result) -> str:
         table = limit_table(result, case)
-        parts = [make(result)]
-        if table.rows:
-            parts.append(f"**How far from the limit** (see [the limits](#7-the-limits))\n\n{markdown(table)}")
-        return "\n\n".join(parts)
+        title = "\n\n**How far from the limit** (see [the limits](#7-the-limits))\n\n"
+        return make(result) + (f"{title}{markdown(table)}" if table.rows else "")
 
     return both
 
@@ -95,10 +93,9 @@ def _each(case: str) -> Callable[[Result], str]:
     def make(result: Result) -> str:
         parts = []
         for variant in variants_of(result, case):
-            table = costs([variant]) if variant["figures"] == [FIGURE] else by_contestant(variant)
             facts = ", ".join(f"{name} {value}" for name, value in {**variant["facts"], **variant["settings"]}.items())
             heading = f"**{_capital(variant['title'])}** ({facts})"
-            parts.append(f"{heading}\n\n{trouble_of(variant) or markdown(table)}")
+            parts.append(f"{heading}\n\n{trouble_of(variant) or markdown(_own_table(variant))}")
         return "\n\n".join(parts) or "Not measured."
 
     return make
@@ -127,21 +124,17 @@ def _limits(result: Result) -> str:
     return markdown(costs([*variants_of(result, "limits"), *from_spark]))
 
 
-def _table(make: Callable[[Result], Table]) -> Callable[[Result], str]:
-    return lambda result: markdown(make(result))
-
-
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
 PARTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "machine": _machine,
-    "targets": _table(target_table),
+    "targets": lambda result: markdown(target_table(result)),
     "records": _with_distance("records", _each("records")),
     "columns": _with_distance("columns", _each("columns")),
     "producers": _with_distance("producers", _together("producers", alone=("one-partition", "trickle"))),
-    "contention": _table(contention_table),
+    "contention": lambda result: markdown(contention_table(result)),
     "spark": _with_distance("spark", _each("spark")),
     "sizes": _with_distance("sizes", _together("sizes")),
     "latency": _with_distance("latency", _together("latency")),
@@ -190,4 +183,8 @@ def _variant_lines(variant: Result) -> Iterator[str]:
         if kind in variant:
             yield f"    {kind.upper()}: {variant[kind]}"
             return
-    yield plain(costs([variant]) if variant["figures"] == [FIGURE] else by_contestant(variant))
+    yield plain(_own_table(variant))
+
+
+def _own_table(variant: Result) -> Table:
+    return costs([variant]) if variant["figures"] == [FIGURE] else by_contestant(variant)

@@ -138,28 +138,12 @@ class Environment:
             broker.call("delete_topic", name)
 
     def measure(self, broker: Broker | None, works: Sequence[Work]) -> Measured:
-        """Run processes together, each with its work, and measure them."""
-        before = broker.call("counts") if broker else {}
-        with self._group(works) as (pids, links):
-            for link in links:
-                _hear(link)
-            ready = broker.call("counts") if broker else {}
-            began = self.usage(pids)
-            for link in links:
-                link.send(None)
-            reports = [_hear(link) for link in links]
-            used = self.usage(pids).since(began)
-            after = broker.call("counts") if broker else {}
-            memory = cpu.memory(self._broker_pids(), pids)
-        self.wait_quiet()
-        # The first two are current values, the others increase.
-        since = {name: after[name] - (before if name in ("open", "producing") else ready)[name] for name in after}
-        return Measured(reports, used, memory, since)
+        """Run processes together, each with its work, and measure them; end them, orderly unless something failed."""
 
-    @contextmanager
-    def _group(self, works: Sequence[Work]) -> Iterator[tuple[list[int], list[Connection]]]:
-        """Run processes; yield their pids and links; end them, orderly unless something failed."""
-        pids, links = [], []
+        def counts() -> dict[str, int]:
+            return broker.call("counts") if broker else {}
+
+        before, pids, links = counts(), [], []
         for number, work in enumerate(works):
             ours, theirs = Pipe()
             pids.append(self.children.fork(f"worker {number}", partial(_be, work, theirs)))
@@ -167,7 +151,14 @@ class Environment:
             links.append(ours)
         self._members |= set(pids)
         try:
-            yield pids, links
+            for link in links:
+                _hear(link)
+            ready, began = counts(), self.usage(pids)
+            for link in links:
+                link.send(None)
+            reports = [_hear(link) for link in links]
+            used, after = self.usage(pids).since(began), counts()
+            memory = cpu.memory(self._broker_pids(), pids)
         finally:
             for link in links:
                 with suppress(OSError):  # it has died
@@ -175,6 +166,10 @@ class Environment:
             for link in links:
                 link.poll(PATIENCE_S)
                 link.close()
+        self.wait_quiet()
+        # The first two are current values, the others increase.
+        since = {name: after[name] - (before if name in ("open", "producing") else ready)[name] for name in after}
+        return Measured(reports, used, memory, since)
 
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
         self.children.reap()

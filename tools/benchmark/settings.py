@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 MEBIBYTE = 1 << 20
@@ -12,7 +12,7 @@ SENDER_IDLE_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A producer's settings. Sizes are bytes.
+    """A producer's settings, by Kafka's names with underscores for dots. Sizes are bytes.
 
     The defaults are those of Kafka 4's own producer, which are also ours. ``buffer_memory`` bounds the records that are
     not acknowledged yet; kafka-python 3 and aiokafka have no such bound.
@@ -21,25 +21,16 @@ class Settings:
     acks: str = "all"
     linger_ms: int = 5
     batch_size: int = 16 * 1024
-    compression: str = "none"
-    idempotence: bool = True
-    in_flight: int = 5
+    compression_type: str = "none"
+    enable_idempotence: bool = True
+    max_in_flight_requests_per_connection: int = 5
     buffer_memory: int = 32 * MEBIBYTE
     max_request_size: int = MEBIBYTE
 
 
 def by_kafkas_names(settings: Settings) -> dict[str, Any]:
     """Return the settings by the names of Kafka's own producer and Spark's sink."""
-    return {
-        "acks": settings.acks,
-        "linger.ms": settings.linger_ms,
-        "batch.size": settings.batch_size,
-        "compression.type": settings.compression,
-        "enable.idempotence": settings.idempotence,
-        "max.in.flight.requests.per.connection": settings.in_flight,
-        "buffer.memory": settings.buffer_memory,
-        "max.request.size": settings.max_request_size,
-    }
+    return {name.replace("_", "."): value for name, value in asdict(settings).items()}
 
 
 def difference(settings: Settings) -> dict[str, Any]:
@@ -71,9 +62,9 @@ def for_confluent(settings: Settings) -> dict[str, Any]:
 
 
 def for_kafka_python(settings: Settings) -> dict[str, Any]:
-    named = {name.replace(".", "_"): value for name, value in by_kafkas_names(settings).items()}
+    named = asdict(settings)
     del named["buffer_memory"]
-    return named | {"compression_type": None if settings.compression == "none" else settings.compression}
+    return named | {"compression_type": None if settings.compression_type == "none" else settings.compression_type}
 
 
 def for_aiokafka(settings: Settings) -> dict[str, Any]:

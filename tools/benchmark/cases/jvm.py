@@ -96,7 +96,7 @@ def _real(
         load,
         kind,
         {"producers": producers, "records_each": count, "partitions": REAL_PARTITIONS},
-        Settings(compression=compression),
+        Settings(compression_type=compression),
     )
 
 

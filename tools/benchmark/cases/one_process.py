@@ -138,7 +138,7 @@ def _of_size(environment: Environment, name: str, title: str, size: int, codec: 
         load,
         broker=APACHE,
         # A record of 1 MiB exceeds a request of 1 MiB, the default.
-        settings=Settings(max_request_size=2 * MEBIBYTE, compression=codec),
+        settings=Settings(max_request_size=2 * MEBIBYTE, compression_type=codec),
         partitions=_PARTITIONS,
         figures=("mb_per_core_s", "mb_per_s", "cpu_us_per_record", "cpu_s", "broker_cpu_s"),
         facts={"records": count, "value_size": size, "partitions": _PARTITIONS},

@@ -163,9 +163,8 @@ class _Driver:
         elif job.how == jobs.ARROW:
             rows.mapInArrow(tasks.look_at, rows.schema).write.format("noop").mode("overwrite").save()
         else:
-            send = tasks.by_kept_confluent if job.how == jobs.KEPT_CONFLUENT else tasks.by_confluent
             settings = {"bootstrap.servers": job.servers} | for_confluent(job.settings)
-            rows.foreachPartition(partial(send, settings, job.topic))
+            rows.foreachPartition(partial(tasks.by_confluent, job.how == jobs.KEPT_CONFLUENT, settings, job.topic))
 
     def start(self, query: Query) -> None:
         checkpoint = self._directory / f"checkpoint-{next(self._numbers)}"

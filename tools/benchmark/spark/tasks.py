@@ -14,24 +14,16 @@ _kept: dict[str, Any] = {}
 """Servers -> the producer that this worker keeps, if any."""
 
 
-def by_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
-    """Send rows with confluent-kafka and a producer for this task only."""
-    from confluent_kafka import Producer
-
-    _send_by_confluent(Producer(dict(settings)), topic, rows)
-
-
-def by_kept_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
-    """Send rows with confluent-kafka and a producer that the worker keeps between tasks."""
+def by_confluent(kept: bool, settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
+    """Send rows with confluent-kafka, by a producer for this task only, or one that the worker keeps between tasks."""
     from confluent_kafka import Producer
 
     servers = settings["bootstrap.servers"]
-    if servers not in _kept:
-        _kept[servers] = Producer(dict(settings))
-    _send_by_confluent(_kept[servers], topic, rows)
-
-
-def _send_by_confluent(producer: Any, topic: str, rows: Iterable[Any]) -> None:
+    producer = _kept.get(servers) if kept else None
+    if producer is None:
+        producer = Producer(dict(settings))
+    if kept:
+        _kept[servers] = producer
     failed = []
 
     def on_delivery(error: Any, message: Any) -> None:
