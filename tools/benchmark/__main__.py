@@ -9,7 +9,6 @@ import sys
 import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,22 +103,22 @@ def _run(options: Options, environment: Environment, result: dict[str, Any], pro
         if options.ours:
             ours = ([who for who in each.contestants if who not in THEIRS] for each in wanted)
             wanted = [replace(each, contestants=kept) for each, kept in zip(wanted, ours, strict=True) if kept]
-        keep = partial(_keep, options, result, progress, place)
-        run_case(CASES[name], wanted, options.rounds, progress, keep, warm_up=not options.smoke)
+        for found in run_case(CASES[name], wanted, options.rounds, progress, warm_up=not options.smoke):
+            result["cases"][place:] = [found]
+            result["took_s"] = round(progress.seconds, 1)
+            if options.json is not None:
+                _write(options.json, result)
         environment.of_case.close()
 
 
-def _keep(options: Options, result: dict[str, Any], progress: Progress, place: int, case: Result) -> None:
-    """Store a case's result so far, also in the file."""
-    result["cases"][place:] = [case]
-    result["took_s"] = round(progress.seconds, 1)
-    if options.json is not None:
-        unfinished = options.json.with_name(f"{options.json.name}.{os.getpid()}")
-        try:
-            unfinished.write_text(json.dumps(result, separators=(",", ":")) + "\n")
-            unfinished.replace(options.json)
-        finally:
-            unfinished.unlink(missing_ok=True)
+def _write(file: Path, result: Result) -> None:
+    """Replace the file as a whole, so that an interrupted run leaves what it had measured."""
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _saved(options: Options, result: Result) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from tools.benchmark.cases.base import Case, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
-from tools.benchmark.results import Result, case_result, variant_result
+from tools.benchmark.results import Result, variant_result
 
 
 class Progress:
@@ -26,20 +26,14 @@ class Progress:
 
 
 def run_case(
-    case: Case,
-    variants: Sequence[Variant],
-    rounds: int,
-    progress: Progress,
-    keep: Callable[[Result], None],
-    *,
-    warm_up: bool,
-) -> None:
-    """Run a case; call ``keep`` with its result after every variant."""
+    case: Case, variants: Sequence[Variant], rounds: int, progress: Progress, *, warm_up: bool
+) -> Iterator[Result]:
+    """Run a case; yield its result so far after every variant."""
     progress.say(f"case {case.number}, {case.name}: {case.title}")
     done: list[Result] = []
     for variant in variants:
         done.append(run_variant(variant, rounds, progress, warm_up=warm_up))
-        keep(case_result(case, done))
+        yield {"number": case.number, "name": case.name, "title": case.title, "variants": done}
 
 
 def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:

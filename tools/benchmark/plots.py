@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -49,47 +49,53 @@ def _bars(case: str, figure: str, title: str, unit: str) -> Callable[[Result], s
     return draw
 
 
-def _producers(result: Result) -> str:
-    found = []
-    for place, partitions in enumerate(PARTITIONS):
-        variants = {str(number): producers_variant(number, partitions) for number in NUMBERS}
-        for contestant in (OURS, CONFLUENT):
-            points = _points(result, "producers", variants, contestant, "records_per_s")
-            label = f"{contestant}, {plural(partitions, 'partition')}"
-            found.append(Line(label, points, COLOURS[place], dashed=contestant != OURS))
-    return _drawn("Throughput of many producers, into the sink", "records a second", "processes", found)
+def _lines(
+    case: str, figure: str, title: str, unit: str, axis: str, series: Mapping[str, tuple[str, str, Mapping[str, str]]]
+) -> Callable[[Result], str]:
+    """Return a function that draws lines: by their labels, contestant, colour, and the variants by their places."""
+
+    def draw(result: Result) -> str:
+        found = []
+        for label, (contestant, colour, variants) in series.items():
+            medians = {place: median(result, case, name, contestant, figure) for place, name in variants.items()}
+            if points := {place: value for place, value in medians.items() if value is not None}:
+                found.append(Line(label, points, colour, dashed=contestant == CONFLUENT))
+        return lines(title, unit, axis, found) if found else ""
+
+    return draw
 
 
-def _sizes(result: Result) -> str:
-    variants = {text: f"size-{size}" for text, size in OF_SIZES.items()}
-    found = [
-        Line(contestant, _points(result, "sizes", variants, contestant, "mb_per_core_s"), colour, dashed)
-        for contestant, colour, dashed in (
-            (OURS, COLOURS[0], False),
-            (OUR_COLUMNS, COLOURS[2], False),
-            (CONFLUENT, COLOURS[1], True),
-        )
-    ]
-    return _drawn("Records of all sizes", "MB a second per core", "size of a record", found)
-
-
-def _points(result: Result, case: str, variants: Mapping[str, str], contestant: str, figure: str) -> dict[str, float]:
-    found = {place: median(result, case, variant, contestant, figure) for place, variant in variants.items()}
-    return {place: value for place, value in found.items() if value is not None}
-
-
-def _drawn(title: str, unit: str, axis: str, found: Sequence[Line]) -> str:
-    drawn = [line for line in found if line.points]
-    return lines(title, unit, axis, drawn) if drawn else ""
-
+_OF_PRODUCERS: Final = {
+    f"{contestant}, {plural(partitions, 'partition')}": (
+        contestant,
+        COLOURS[place],
+        {str(number): producers_variant(number, partitions) for number in NUMBERS},
+    )
+    for place, partitions in enumerate(PARTITIONS)
+    for contestant in (OURS, CONFLUENT)
+}
+_BY_SIZE: Final = {text: f"size-{size}" for text, size in OF_SIZES.items()}
+_OF_SIZES: Final = {
+    contestant: (contestant, COLOURS[place], _BY_SIZE)
+    for contestant, place in {OURS: 0, OUR_COLUMNS: 2, CONFLUENT: 1}.items()
+}
 
 PLOTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "records": _bars("records", "records_per_core_s", "Record by record", "records a second per core"),
     "columns": _bars("columns", "records_per_core_s", "Columns", "records a second per core"),
-    "producers": _producers,
+    "producers": _lines(
+        "producers",
+        "records_per_s",
+        "Throughput of many producers, into the sink",
+        "records a second",
+        "processes",
+        _OF_PRODUCERS,
+    ),
     "spark": _bars("spark", "wall_s", "PySpark jobs", "seconds, less is better"),
     "spark-cpu": _bars("spark", "cpu_s", "PySpark jobs", "seconds of processor time, less is better"),
-    "sizes": _sizes,
+    "sizes": _lines(
+        "sizes", "mb_per_core_s", "Records of all sizes", "MB a second per core", "size of a record", _OF_SIZES
+    ),
     "latency": _bars("latency", "p99_ms", "Append to acknowledgement, p99", "milliseconds, less is better"),
 }
 """File name between ``performance-`` and ``.svg`` -> function that draws it, empty if there is nothing to draw."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tools.benchmark.cases.base import Case, Variant
+from tools.benchmark.cases.base import Variant
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.settings import difference
 from tools.benchmark.statistics import Figures, Spread, ratio, summary
@@ -28,10 +28,6 @@ FORMAT: Final = 3
 
 Result = Mapping[str, Any]
 """The whole result, or one variant's part."""
-
-
-def case_result(case: Case, variants: Sequence[Result]) -> dict[str, Any]:
-    return {"number": case.number, "name": case.name, "title": case.title, "variants": list(variants)}
 
 
 def variant_result(

@@ -33,13 +33,11 @@ def by_contestant(variant: Result) -> Table:
     """
     figures = variant["figures"]
     compared = figures[:2] if any(variant["ratios"].values()) else []
-    head = ["", *(FIGURES[figure] for figure in figures), *(f"ratio of {FIGURES[each]}" for each in compared)]
     rows = []
     for name, contestant in variant["contestants"].items():
         cells = [with_spread(contestant["summary"].get(figure)) for figure in figures]
-        ratios = variant["ratios"].get(name, {})
-        rows.append([name, *cells, *(_times(ratios.get(each)) for each in compared)])
-    return Table(head, rows)
+        rows.append([name, *cells, *_ratios(variant, name, compared)])
+    return Table(_head("", figures, compared), rows)
 
 
 def side_by_side(variants: Sequence[Result]) -> Table:
@@ -47,18 +45,23 @@ def side_by_side(variants: Sequence[Result]) -> Table:
 
     A cell has all contestants' figures; the last columns are ours ÷ the last contestant's, of the first two figures.
     """
-    figures = variants[0]["figures"]
-    contestants = list(variants[0]["contestants"])
+    figures, contestants = variants[0]["figures"], list(variants[0]["contestants"])
     compared = figures[:2]
-    ratio_heads = (f"ratio of {FIGURES[figure]}" for figure in compared)
-    head = [" / ".join(contestants), *(FIGURES[figure] for figure in figures), *ratio_heads]
     rows = []
     for variant in variants:
         summaries = [variant["contestants"][name]["summary"] for name in contestants]
         cells = [" / ".join(_median(summary, figure) for summary in summaries) for figure in figures]
-        ratios = variant["ratios"].get(contestants[-1], {})
-        rows.append([variant["title"], *cells, *(_times(ratios.get(figure)) for figure in compared)])
-    return Table(head, rows)
+        rows.append([variant["title"], *cells, *_ratios(variant, contestants[-1], compared)])
+    return Table(_head(" / ".join(contestants), figures, compared), rows)
+
+
+def _head(first: str, figures: Sequence[str], compared: Sequence[str]) -> list[str]:
+    return [first, *(FIGURES[each] for each in figures), *(f"ratio of {FIGURES[each]}" for each in compared)]
+
+
+def _ratios(variant: Result, peer: str, compared: Sequence[str]) -> list[str]:
+    found = variant["ratios"].get(peer, {})
+    return [with_spread(found[each], " ×") if each in found else "" for each in compared]
 
 
 def costs(variants: Sequence[Result]) -> Table:
@@ -87,10 +90,6 @@ def number(value: float) -> str:
         digits = _DIGITS - len(str(int(abs(value))))
         return f"{round(value, digits):,.0f}"
     return f"{value:.{_DIGITS}g}"
-
-
-def _times(ratio: Sequence[float] | None) -> str:
-    return "" if ratio is None else with_spread(ratio, " ×")
 
 
 def _median(summary: dict[str, Any], figure: str) -> str:
