@@ -2,7 +2,7 @@
 
 
 def memory_fence():
-    """Be a full memory barrier: stores before it are visible before loads behind it."""
+    """Make the stores before it visible before the loads behind it: a full memory barrier."""
     fence()
 
 

@@ -186,11 +186,12 @@ class Sender:
             has_backlog = True in [self._send_to(node, cluster, now_ms) for node in ready_nodes]
             self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
             if doorbell.is_listening and not has_backlog:
+                # Another check since it listens: what came before that presses no doorbell.
                 ready_nodes, delay_ms, _ = self._accumulator.ready(cluster, now_ms)
         # 6. Sleep, unless something can still be sent; no longer than until something becomes ready.
         is_busy = self._responses.in_flight > 0 and transport.is_busy()
         if is_busy and doorbell.is_listening:
-            doorbell.answer()
+            doorbell.answer()  # it could not send what it would be woken for
         if not is_busy:
             longest_ms = 0 if ready_nodes else min(longest_ms, delay_ms)
         if now_ms < self._next_housekeeping_ms:

@@ -9,6 +9,7 @@ is left when the test ends.
 ``how``   the child
 ========= =======================================================================================
 "clean"   is forked from a server that has imported the package and nothing else: inherits nothing
+"spawn"   is a new interpreter: as "clean", but slow
 "fork"    is forked from the test: inherits the slabs that it is attached to
 ========= =======================================================================================
 """
@@ -28,12 +29,12 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, NamedTuple
 
-How = Literal["clean", "fork"]
+How = Literal["clean", "spawn", "fork"]
 
 PATIENCE_S = 60.0
 """How long a test waits for a child before it gives up: far longer than anything takes."""
 
-_METHODS = {"clean": "forkserver", "fork": "fork"}
+_METHODS = {"clean": "forkserver", "spawn": "spawn", "fork": "fork"}
 # And what most tests of several processes read by: what is not here, every single child would import.
 multiprocessing.set_forkserver_preload(
     ["hypothesis", "numpy", "pytest", "kafka.record", "shmaccum.producer.producer", "shmaccum.sender.process"]
