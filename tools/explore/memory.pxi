@@ -159,6 +159,19 @@ cdef bint is_of_batch(Pool *pool, int64_t wanted) noexcept nogil:
     return left and slot == wanted
 
 
+cdef bint is_whole(Pool *pool) noexcept nogil:
+    """Return whether all slots that the growing buffer counts are linked: the sender reads them without the lock."""
+    cdef int64_t slot = <int64_t>explore_peek(&shared.ghost.batch) - 1
+    cdef uint64_t left
+    if slot < 0 or explore_peek(&_header(pool, slot).generation) != explore_peek(&shared.ghost.generation):
+        return True
+    left = explore_peek(&_header(pool, slot).slots) if explore_peek(&_header(pool, slot).state) & STATE_MASK else 0
+    while left > 1 and slot >= 0:
+        left -= 1
+        slot = <int64_t>explore_peek(&_header(pool, slot).chain) - 1
+    return slot >= 0
+
+
 cdef void note_freed(int me) noexcept nogil:
     cdef int slot
     for slot in range(slot_count):
@@ -327,14 +340,15 @@ cdef const char *pool_check(bint is_over) noexcept nogil:
 
     Without a death there is nothing to repair.
     """
-    cdef Pool pool
+    cdef Pool pool = make_pool()
     cdef Look look
     cdef Damage damage
     cdef uint64_t reclaimed = 0, owner
     cdef int slot
+    if not is_whole(&pool):
+        return b"a slot counts that is not linked"
     if not is_over:
         return NULL
-    pool = make_pool()
     memset(&look, 0, sizeof(Look))
     look.absent_s, damage.kind = 1000, SOUND
     fill_dead(&look.dead)

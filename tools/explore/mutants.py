@@ -391,6 +391,16 @@ MUTANTS: Final = (
         "the bitmap is wrong in the end",
     ),
     Mutant(
+        "COUNTED_BEFORE_LINKED",
+        "pool.pxi",
+        "    store_relaxed(&_header(pool, last).chain, <uint64_t>added + 1)\n    handle.slots += 1\n"
+        "    store_release(&_header(pool, handle.slot).slots, handle.slots)\n",
+        "    handle.slots += 1\n    store_release(&_header(pool, handle.slot).slots, handle.slots)\n"
+        "    store_relaxed(&_header(pool, last).chain, <uint64_t>added + 1)\n",
+        Scenario("growth", 2, 1, slots=3),
+        "a slot counts that is not linked",
+    ),
+    Mutant(
         "STAYS_ALLOCATED",
         "pool.pxi",
         "        store_release(&_header(pool, own.slot).state, STATE_FREE)\n        handle.slots += own.slots\n",
