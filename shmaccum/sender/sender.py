@@ -2,10 +2,8 @@
 
 One pass of `Sender.run_once`: expire, ready, drain, mute, send, poll. A pass that leaves nothing to do starts listening
 to the doorbell. The next pass checks again and only then sleeps, so no wake-up is lost, and no process presses the
-doorbell of a sender at work. A pass after a sleep listens from its beginning: once it has sent what it was woken for,
-it checks again itself, and sleeps. If every node has as many requests in flight as it may have, or has not read the
-last one yet, the sender sleeps until one does. It does not listen then, since it could not send what it would be woken
-for.
+doorbell of a sender at work. If every node has as many requests in flight as it may have, or has not read the last one
+yet, the sender sleeps until one does. It does not listen then, since it could not send what it would be woken for.
 
 The loop only orders the steps. What lasts from pass to pass is in its collaborators: `Doorbell` (listening), `Sleep`,
 `BatchSplitter`, `ResponseHandler` (batches in flight), and the accumulator, with `SequenceDoubt`.
@@ -97,8 +95,6 @@ class Sender:
         self._gives_way = gives_way
         self.has_handed_over = False
         self._next_housekeeping_ms = 0
-        self._was_woken = False
-        """Whether the last pass slept until something else than an answer came: this one listens from its beginning."""
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -179,19 +175,14 @@ class Sender:
         # 5. Drain their batches and send them, by node.
         has_backlog = False
         if ready_nodes:
-            if doorbell.is_listening and not self._was_woken:
+            if doorbell.is_listening:
                 doorbell.answer()
             began_ns = time.monotonic_ns()
             # A list: `any` would send nothing to the nodes behind one with a backlog.
             has_backlog = True in [self._send_to(node, cluster, now_ms) for node in ready_nodes]
             self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
-            if doorbell.is_listening and not has_backlog:
-                # Another check since it listens: what came before that presses no doorbell.
-                ready_nodes, delay_ms, _ = self._accumulator.ready(cluster, now_ms)
         # 6. Sleep, unless something can still be sent; no longer than until something becomes ready.
         is_busy = self._responses.in_flight > 0 and transport.is_busy()
-        if is_busy and doorbell.is_listening:
-            doorbell.answer()  # it could not send what it would be woken for
         if not is_busy:
             longest_ms = 0 if ready_nodes else min(longest_ms, delay_ms)
         if now_ms < self._next_housekeeping_ms:
@@ -200,7 +191,6 @@ class Sender:
         else:
             self._reclaim_from_dead(now_ms)
             SELDOM.count_dropped()
-            longest_ms = 0  # it can have freed memory, or the role is to be handed over
         may_sleep = doorbell.is_listening or is_busy
         if not may_sleep:
             longest_ms = 0  # the next pass checks again
@@ -211,13 +201,10 @@ class Sender:
         if may_sleep and timeout_ms > 0:
             doorbell.sleep_until(now_ms + timeout_ms)
         responses = transport.poll(timeout_ms, doorbell.descriptor)
-        self._was_woken = doorbell.is_listening and not responses
         if responses:
             self._responses.handle(responses, _now_ms())
         elif may_sleep:
             doorbell.answer()
-            if self._was_woken:
-                doorbell.listen()
 
     def _apply_settings(self) -> None:
         """Apply the shared settings that the slab holds now."""

@@ -4,89 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
 
 import pytest
 from senders import HandRun, counter
-from splitting import T0, T1, StartRun
+from splitting import T0, StartRun
 
-from shmaccum._core import FutureRecordMetadata, Super
+from shmaccum._core import Super
 from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.sender import sender as sender_module
 from shmaccum.sender.sleep import LONGEST_SLEEP_MS
 from shmaccum.shm.incidents import incidents
 
 
-class Look(NamedTuple):
-    """What the slab says while the transport is called: since when the sender listens, until when it sleeps."""
-
-    asleep: int
-    wakes_ms: int
-
-
-@pytest.fixture
-def sends(run: HandRun, monkeypatch: pytest.MonkeyPatch) -> list[Look]:
-    return looks_in(run, "send", monkeypatch)
-
-
-@pytest.fixture
-def polls(run: HandRun, monkeypatch: pytest.MonkeyPatch) -> list[Look]:
-    return looks_in(run, "poll", monkeypatch)
-
-
-def looks_in(run: HandRun, name: str, monkeypatch: pytest.MonkeyPatch) -> list[Look]:
-    """Look at each call of a method of the transport, from now on."""
-    looks: list[Look] = []
-    method = getattr(run.transport, name)
-
-    def look(*arguments: object) -> object:
-        looks.append(Look(counter(run, Super.SENDER_ASLEEP), counter(run, Super.SENDER_WAKES)))
-        return method(*arguments)
-
-    monkeypatch.setattr(run.transport, name, look)
-    return looks
-
-
 @pytest.mark.usefixtures("clock")
-def test_at_work_it_does_not_listen_and_looks_again_before_it_sleeps(run: HandRun, sends: list[Look]) -> None:
-    run.send(T0)
-    run.run(1)
+def test_sleeps_until_something_happens(run: HandRun) -> None:
+    """Two looks, then a sleep that only a wakeup or the clock of housekeeping ends; awake, it needs no wakeup."""
+    while counter(run, Super.SENDER_ASLEEP):
+        run.run(1)
     run.transport.asked.clear()
-    run.send(T0)
     run.run(1)
-    assert sends[-1].asleep == 0
     assert (run.transport.asked, counter(run, Super.SENDER_ASLEEP) > 0) == ([0], True)
     run.run(1)
-    assert run.transport.asked[1] > 0
-
-
-@pytest.mark.usefixtures("clock")
-def test_after_a_sleep_it_listens_as_it_sends_and_sleeps_again_at_once(run: HandRun, sends: list[Look]) -> None:
-    run.run(2)
-    run.transport.asked.clear()
-    run.send(T0)
-    run.run(1)
-    assert sends[-1].asleep > 0
-    assert run.transport.asked[0] > sender_module.HOUSEKEEPING_MS / 2
-
-
-def test_after_a_sleep_it_looks_for_what_came_as_it_sent(run: HandRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.run(2)
-    send = run.transport.send
-    late: list[FutureRecordMetadata] = []
-
-    def another(*arguments: object) -> None:
-        send(*arguments)
-        if not late:
-            late.append(run.send(T1))
-
-    monkeypatch.setattr(run.transport, "send", another)
-    run.send(T0)
-    run.transport.asked.clear()
-    run.run(1)
-    assert run.transport.asked == [0]
-    run.run(1)
-    assert late[0].get(0).offset == 0
+    assert counter(run, Super.SENDER_ASLEEP) == 0
+    assert run.transport.asked[1] > sender_module.HOUSEKEEPING_MS / 2
 
 
 def test_answers_do_not_make_a_sender_listen_again(run: HandRun) -> None:
@@ -101,22 +41,29 @@ def test_answers_do_not_make_a_sender_listen_again(run: HandRun) -> None:
     assert counter(run, Super.SENDER_ASLEEP) == asleep > 0
 
 
-def test_a_sleep_says_when_it_ends_until_the_next_look(
-    run: HandRun, polls: list[Look], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sleep_says_when_it_ends_until_the_next_look(run: HandRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not due before then need not be rung for; but what comes behind a look may be too late for it."""
+    run.transport.held = True
     run.send(T0)
     run.run(1)
-    run.send(T0)
-    run.run(1)
-    assert polls[-1].wakes_ms == 0, "it does not sleep"
-    looks = looks_in(run, "cluster", monkeypatch)
-    for _ in range(3):
-        began_ms = time.monotonic_ns() // 1_000_000
-        run.run(1, after_ms=0)
-        assert polls[-1].wakes_ms >= began_ms + run.transport.asked[-1] > began_ms
-    assert {look.wakes_ms for look in looks} == {0}
-    assert all(look.asleep for look in looks)
+    assert counter(run, Super.SENDER_WAKES) == 0
+    run.transport.held = False
+    began_ms = time.monotonic_ns() // 1_000_000
+    run.run(1, after_ms=0)
+    assert counter(run, Super.SENDER_WAKES) >= began_ms + run.transport.asked[-1] > began_ms
+
+    looks: list[int] = []
+    cluster = run.transport.cluster
+
+    def look() -> object:
+        looks.append(counter(run, Super.SENDER_WAKES))
+        return cluster()
+
+    monkeypatch.setattr(run.transport, "cluster", look)
+    assert counter(run, Super.SENDER_ASLEEP)
+    run.run(1, after_ms=0)
+    assert set(looks) == {0}
+    assert counter(run, Super.SENDER_WAKES) >= began_ms + run.transport.asked[-1] > began_ms
 
 
 def test_records_that_expire_while_it_is_stopped_name_that(run: HandRun) -> None:
