@@ -655,6 +655,7 @@ cdef int append_batches(
             if load_relaxed(&header.compressed):
                 store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
             record.is_new = record.is_news = True
+        record.is_full = last_state == STATE_CLOSED or deque_has_full(queue)
         if damage.kind != SOUND:
             status = SECTION_DAMAGED
     _leave(producer, queue, record, damage)

@@ -191,7 +191,6 @@ class AsyncProducer(_core.AsyncProducer):
         future = path.future_for(rows)
         try:
             with future.reporting(), producer._guard:
-                await self._calls.of_loop().ensure_sender()
                 await self._calls.run(path.sending(topic, rows, future))
         except ShmaccumError as error:
             producer._records.count_refusal(topic, error)

@@ -57,7 +57,7 @@ class ColumnPath:
     def sending(
         self, topic: str, batch: pa.RecordBatch, future: FutureColumnsMetadata, transaction: Transaction | None = None
     ) -> Waits[None]:
-        """Append all rows of an Arrow batch, and wake the sender.
+        """Append all rows of an Arrow batch.
 
         Args and errors: as in `Producer.send_batch`. The rows belong to ``transaction``, if it is not None.
         """
@@ -83,7 +83,6 @@ class ColumnPath:
         deadline_s = started + destinations.max_block_ms / 1000
         for partition, part in parts.items():
             yield from accumulator.columns.appending(to[partition], part, future, deadline_s)
-        accumulator.state.slab.button.press()
 
 
 def partition_columns(

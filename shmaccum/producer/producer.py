@@ -175,7 +175,6 @@ class Producer(_core.Producer):
         future = path.future_for(rows)
         try:
             with future.reporting(), self._guard:
-                self._ensure_sender()
                 try:
                     self._accumulator.block(path.sending(topic, rows, future, transaction))
                 except KafkaError as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core, errors
-from shmaccum._core import FutureRecordMetadata, Super
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
@@ -127,9 +127,6 @@ class RecordPath(_core.RecordPath):
         self._refusals = Refusals(state.slab, destinations.map)
         self.counts_timeouts = True
         """Whether `send` counts its timeouts as refused; a caller that tries again counts the last one itself."""
-        self._rung = 0
-        """The last sleep of the sender that this producer ended: pressing the doorbell again would be wasted."""
-        self._linger_ms = config.linger_ms
         self.is_record_by_record = bool(interceptors or config.key_serializer or config.value_serializer)
         """Whether serializers or interceptors have to see each record."""
         self._serializers = serializers
@@ -306,7 +303,7 @@ class RecordPath(_core.RecordPath):
             if sticky is not None:
                 sticky.switch()
             if batch_is_full is not None:
-                self._wake(batch_is_full)
+                self._accumulator.records.wake(batch_is_full)
         except (errors.IllegalStateError, ValueError, IndexError):
             if not self._guard.closed:
                 raise
@@ -316,14 +313,6 @@ class RecordPath(_core.RecordPath):
         """Forget a batch that was not placed, and free its slot."""
         self._accumulator.pending.contributions.withdraw(batch)
         self._accumulator.records.free_unused()
-
-    def _wake(self, batch_is_full: bool) -> None:
-        asleep = self._slab.words[Super.SENDER_ASLEEP]
-        if asleep and asleep != self._rung:
-            now_ms = time.monotonic_ns() // 1_000_000
-            # A new batch: if a sleeping sender must be woken to see it when it has lingered.
-            if batch_is_full or self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms):
-                self._rung = self._slab.button.press()
 
     # --- errors -------------------------------------------------------------------------------------
 

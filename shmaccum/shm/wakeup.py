@@ -347,6 +347,8 @@ class DoorbellButton:
         self._mutex = native.RLock()
         self.fifo = Descriptor()
         self._closed = False
+        self._rung = 0
+        """The last sleep that this process ended (`Super.SENDER_ASLEEP`)."""
 
     def open(self) -> None:
         """Open the FIFO before descriptors become scarce; reopen it if the program has closed it.
@@ -361,29 +363,32 @@ class DoorbellButton:
                 # For reading too: without a reader, after the sender's death, a write would be a SIGPIPE.
                 self.fifo = Descriptor(open_own(self._path, os.O_RDWR, kind=stat.S_IFIFO))
 
-    def press(self) -> int:
-        """Wake the sender if it sleeps; call it after the change that concerns it.
+    def press(self, due_ms: int = 0) -> None:
+        """Wake the sender if it sleeps, unless it will wake by itself within ``due_ms``, when it is needed.
 
-        Returns the sleep that it was woken from (`Super.SENDER_ASLEEP`); 0 if it does not sleep, or could not be woken.
-        A sleep needs only one press, however long the sender takes to wake.
+        Call it after the change that concerns the sender. A sleep needs only one press of a process, however long the
+        sender takes to wake.
         """
         # Only the sender clears the word: if we die before the press, the next process still presses.
-        asleep = int(self._words[Super.SENDER_ASLEEP])
-        if not asleep:
-            return 0
+        asleep = self._words[Super.SENDER_ASLEEP]
+        if asleep in (0, self._rung):
+            return
+        if due_ms:
+            now_ms = time.monotonic_ns() // 1_000_000
+            if not self.is_needed_by(now_ms + due_ms, now_ms):
+                return
         # Failures are not raised: the caller's change is made, and a sender that is not woken still wakes at its
         # sleep's end.
         with self._mutex:
             if self._closed:
-                return 0  # another thread has left the slab
+                return  # another thread has left the slab
             try:
                 self.open()
-                native.write(self.fifo.number, b"!")
-            except BlockingIOError:
-                return asleep  # a full FIFO wakes it too
+                with contextlib.suppress(BlockingIOError):  # a full FIFO wakes it too
+                    native.write(self.fifo.number, b"!")
             except (OSError, ShmaccumError):
-                return 0
-        return asleep
+                return
+            self._rung = asleep
 
     def is_needed_by(self, due_ms: int, now_ms: int) -> bool:
         """Return whether a sleeping sender must be woken for work that is due at ``due_ms``.

@@ -6,12 +6,28 @@ import array
 import fcntl
 import termios
 import time
+from collections.abc import Callable
 
+import pyarrow as pa
+import pytest
 from fixture_types import Produce
 from producers import stopped_sender
 
 from shmaccum import Producer
 from shmaccum._core import Super
+
+
+def send_record(producer: Producer, value: bytes, partition: int) -> None:
+    producer.send("t", value, partition=partition)
+
+
+def send_column(producer: Producer, value: bytes, partition: int) -> None:
+    producer.send_batch("t", pa.RecordBatch.from_pydict({"value": [value], "partition": [partition]}))
+
+
+Send = Callable[[Producer, bytes, int], None]
+
+each_way = pytest.mark.parametrize("send", [send_record, send_column])
 
 
 def rings(producer: Producer) -> int:
@@ -21,19 +37,21 @@ def rings(producer: Producer) -> int:
     return count[0]
 
 
-def test_slow_sender_is_woken_once(produce: Produce) -> None:
+@each_way
+def test_slow_sender_is_woken_once(produce: Produce, send: Send) -> None:
     """For every full batch it would be a system call each: on a busy machine, most of what a record costs."""
     producer = produce(num_partitions=1)
     producer.send("t", b"first").get(20)
     with stopped_sender(producer, asleep=True):
         before = rings(producer)
         for _ in range(40):
-            future = producer.send("t", bytes(10_000))
+            send(producer, bytes(10_000), 0)
         assert rings(producer) <= before + 1
-    assert future.get(20).offset == 40
+    assert producer.send("t", b"last").get(20).offset == 41
 
 
-def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce) -> None:
+@each_way
+def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce, send: Send) -> None:
     """It has no use for the batch before that has lingered; for a full one it has."""
     producer = produce(num_partitions=5, linger_ms=60_000)
     producer.send("t", b"first", partition=0)
@@ -44,7 +62,7 @@ def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce
         """Return how many rings a record brings in a sleep of the sender."""
         words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
         before = rings(producer)
-        producer.send("t", value, partition=partition)
+        send(producer, value, partition)
         return rings(producer) - before
 
     now_ms = time.monotonic_ns() // 1_000_000

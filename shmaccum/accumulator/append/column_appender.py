@@ -87,10 +87,9 @@ class ColumnAppender:
             ProducerClosedError: the accumulator has been closed.
         """
         self._check_usable()
-        begin = row = self._fill_open_batch(queue, bodies, future)
+        row = self._fill_open_batch(queue, bodies, future)
         while row < len(bodies):
-            if row > begin:  # the caller made sure of a sender, but only before the first turn
-                yield SENDER
+            yield SENDER
             size = max(queue.may_grow_to(self._records.max_bytes), self._batch_size)
             most = max(1, TURN_BATCHES * self._slot_size // size)
             records = bodies.lay_out(row, size - self._header_size, most)
@@ -99,7 +98,6 @@ class ColumnAppender:
             placed = 0
             while placed < len(batches.sizes):
                 placed += yield from self._placing(queue, batches, placed, future, deadline_s)
-                self._slab.button.press()
                 yield TURN_OVER
         _core.count_sample(self._slab.core, self._pending.sizes_at, bodies.body_sizes, _OVERHEAD)
 
@@ -136,7 +134,7 @@ class ColumnAppender:
         future.add(Chunk([outcome[1]], bodies.rows, [0, count], count_of(commit)))
         self._note_largest(largest)
         if outcome[2]:
-            self._slab.button.press()
+            self._records.wake(True)
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: _core.RowBatches) -> _NewBatches:
@@ -179,7 +177,7 @@ class ColumnAppender:
             self._fill(queue, batches, first, slots)
             is_open = batches.is_open and end == len(sizes)
             results = [self._pending.expect(queue, buffer.batch) for buffer in taken]
-            self._records.run(queue, self._records.core.append_batches, taken, is_open)
+            outcome = self._records.run(queue, self._records.core.append_batches, taken, is_open)
             future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
             del taken[:]
             self._note_largest(max(batches.records.largest[first:end]))
@@ -187,6 +185,7 @@ class ColumnAppender:
             if taken:
                 self._records.unused[hand] = taken
                 self._records.free_unused()
+        self._records.wake(outcome[2])
         return end - first
 
     def _fill(self, queue: PartitionQueue, batches: _NewBatches, first: int, slots: list[int]) -> None:

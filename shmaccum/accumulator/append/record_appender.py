@@ -142,6 +142,7 @@ class RecordAppender:
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
         self._words = slab.words
+        self._linger_ms = config.linger_ms
         self._small_body_size = self.slot_size - self.header_size - record_format.record_overhead_max
         self._is_closed = False
         self.unused: Final[dict[int, list[Buffer]]] = {}
@@ -247,6 +248,10 @@ class RecordAppender:
             buffer[start:stop] = data[: stop - start]
             data = data[stop - start :]
 
+    def wake(self, batch_is_full: bool) -> None:
+        """Wake the sender for a full batch, or for a new one that it would not see when that has lingered."""
+        self.slab.button.press(0 if batch_is_full else self._linger_ms)
+
     def forked(self) -> None:
         """Forget all unused slots; in a forked child, they are the parent's."""
         self.unused.clear()
@@ -264,7 +269,7 @@ class RecordAppender:
         """Append a record that the open batch, if any, has no room for; as `RecordAccumulator.appending`."""
         chosen = queue if route is None else route.reroute(queue)
         if chosen is not queue:
-            self.slab.button.press()  # no record comes behind the full batch that shows it to the sender
+            self.wake(True)  # no record comes behind the full batch that shows it to the sender
             queue = chosen  # which may have an open batch
             result = self.append(queue, timestamp, body, callback, sizes)
             if result is not None:
