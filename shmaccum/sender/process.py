@@ -277,10 +277,16 @@ class _StopSignals:
 def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
     """Start a sender if the slab has none, no process is starting one, and no supervised one waits for the role.
 
-    Raises SenderError: it did not start, or cannot work with these settings; says why.
+    Raises SenderError: it did not start, cannot work with these settings, or could not find the slab; says why.
     """
     if slab.has_sender() or has_successor(slab):
         return
+    if not slab.lock_file.is_current():  # a sender would make another slab of that name
+        raise SenderError(
+            f"the files of slab {slab.name!r} were removed while it was in use, as systemd-logind does with RemoveIPC, "
+            "and its sender has ended: no other can find it, and the records in it are lost; close the producer and "
+            "make a new Producer"
+        )
     with slab.lock_file.try_start() as mine:
         if mine and not slab.has_sender():
             if not slab.processes.has_place():

@@ -222,12 +222,12 @@ class Slab:
                 forkable.forked()
 
     def is_lost(self) -> bool:
-        """Return whether this process has lost its entry in the slab, and cannot take another."""
+        """Return whether this process has lost its entry in the slab, or the slab its files, and can get no other."""
         try:
             self.lock_file.make_sure()
         except DeadOwnerError:
             return True
-        return self.processes.me < 0 and not self.lock_file.is_current()
+        return not self.lock_file.is_current() and (self.processes.me < 0 or not self.has_sender())
 
     def _has_joined(self) -> bool:
         return self._is_joined

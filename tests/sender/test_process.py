@@ -40,7 +40,7 @@ from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import detach
-from shmaccum.shm.names import segment_path
+from shmaccum.shm.names import leftovers, segment_path
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators
 
@@ -531,3 +531,17 @@ def test_a_process_stopped_while_it_starts_a_sender_is_replaced(settings: Settin
     with somebody_there(settings()) as slab, stopped_with(slab.lock_file.try_start()):
         ensure_sender(slab, config)
         assert slab.has_sender()
+
+
+def test_a_slab_that_was_removed_while_in_use_gets_no_sender(settings: Settings, slab_name: str) -> None:
+    """Its sender goes on. After that one's end, calls say what happened, and a new producer has a new slab."""
+    with Producer(settings()) as old:
+        for path in leftovers(slab_name):
+            os.unlink(path)
+        assert old.send("t", b"served", partition=0).get(20).offset == 0
+        kill_sender(old)
+        with pytest.raises(SenderError, match="were removed while it was in use"):
+            old.send("t", b"lost", partition=0)
+        with Producer(settings()) as new:
+            assert new.send("t", b"new", partition=0).get(20).offset == 1
+        assert sender_starts(old) == 1
