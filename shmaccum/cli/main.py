@@ -45,6 +45,8 @@ _HELP_FORMAT: Final = partial(argparse.RawDescriptionHelpFormatter, max_help_pos
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, by default that of the process's arguments; return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # closed, as some supervisors start programs
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # it stays open
     # Every option of ours before the command ends the program, so the first word is the command.
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     parser, subparser = _parsers(command)

@@ -77,6 +77,12 @@ def test_a_reader_that_is_gone_is_no_error(command: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_closed_standard_output_is_no_error() -> None:
+    words = [sys.executable, "-m", "shmaccum", "status"]
+    done = subprocess.run(words, preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_interrupt_is_quiet(shmaccum: Command) -> None:
     with shmaccum("status", "--json", "--watch", "60") as process:
         assert "slabs" in json.loads(process.stdout.readline()), "one object a line"
