@@ -346,7 +346,9 @@ def _troubles(slab: SlabReport) -> Iterator[Finding]:
         advice = "kill -CONT it, unless it is being debugged; or kill -KILL it"
         yield _problem("slab", f"{name}: {found.text}", advice)
     if waiting and not sender.stopped and not sender.alive:
-        advice = f"shmaccum sender with the producers' settings delivers them; shmaccum destroy {name} drops them"
+        advice = (
+            f"shmaccum sender with the producers' settings delivers them; shmaccum destroy {name} --force drops them"
+        )
         yield _warning("slab", f"{name}: {count(waiting, 'batch')}, and no sender", advice)
     yield from _rights(slab)
     for incident in slab.incidents:

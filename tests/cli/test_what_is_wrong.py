@@ -108,7 +108,7 @@ def test_batches_without_a_sender(settings: Settings, slab_name: str) -> None:
     wait_until(lambda: diagnosis(slab_name).level == Level.WARNING)
     found = diagnosis(slab_name)
     assert found.text == f"{slab_name}: 1 batch, and no sender"
-    assert f"shmaccum destroy {slab_name} drops them" in found.advice
+    assert f"shmaccum destroy {slab_name} --force drops them" in found.advice
     with Producer(settings) as producer:
         producer.flush()
         wait_until(lambda: diagnosis(slab_name).level == Level.OK)
