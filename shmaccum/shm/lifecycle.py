@@ -284,19 +284,24 @@ def _users(name: str, lock_file: LockFile, *, force: bool) -> tuple[list[int], i
     except (SlabAbiError, SlabPermissionError) as error:
         if isinstance(error, SlabPermissionError) and not is_of_others(names.segment_path(name)):
             raise
-        # The process table cannot be read, but processes of every version hold their bytes of the lock file.
-        pid = lock_file.holder(PROCESS, length=0)
-        if not pid and not force and isinstance(error, SlabAbiError) and is_slab(name):
+        pids = _holders(lock_file)
+        if not pids and not force and isinstance(error, SlabAbiError) and is_slab(name):
             raise SlabInUseError(
                 f"slab {name!r} can hold undelivered records, but cannot be read: {error}; use --force to lose them"
             ) from error
-        return [pid] if pid else [], 0
-    if segment is None:
-        return [], 0
+        return pids, 0
+    if segment is None:  # it is unfinished, or was removed from outside
+        return _holders(lock_file), 0
     with contextlib.closing(segment):
         processes = ProcessTable(segment.words, segment.geometry, lock_file)
         pids = [info.pid for info in map(processes.info, processes.in_use()) if info.alive]
         return pids, undelivered(segment.words, segment.geometry)[1]
+
+
+def _holders(lock_file: LockFile) -> list[int]:
+    """Return a living user of a slab whose process table cannot be read: those of every version lock their bytes."""
+    pid = lock_file.holder(PROCESS, length=0)
+    return [pid] if pid else []
 
 
 def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None, sender: bool) -> Slab:

@@ -88,4 +88,11 @@ def test_one_in_use_not_even_by_force(settings: Settings, slab_name: str, start:
         assert (status, out) == (1, "")
         assert err == f"shmaccum destroy: slab '{slab_name}' is in use by this process itself\n"
         assert producer.send("t", b"x", partition=1).get(timeout=30).offset == 0
+    # Nor if its segment is missing: its users go on.
+    aside = f"{names.SHM_DIRECTORY}/{slab_name}-aside"
+    os.rename(names.segment_path(slab_name), aside)
+    status, out, err = destroy(capfd, slab_name, "--force")
+    os.rename(aside, names.segment_path(slab_name))
+    assert (status, out) == (1, "")
+    assert f"slab '{slab_name}' is in use by process " in err
     child.kill()
