@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from shmaccum.cli.top.history import History
 from shmaccum.observe.wording import in_bytes, partition_name, role_names, since, span
@@ -14,13 +14,15 @@ from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import BrokerState
 
 _GAP: Final = 2
+_LEAST: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column: how to sort items by it, and how it is shown, by default its ``key``.
 
-    When there is no room for all columns, those of the highest ``rank`` are left out first.
+    When there is no room for all columns, those of the highest ``rank`` are left out first. One that ``can_be_cut``
+    stays as long as `_LEAST` of its columns of the terminal fit.
     """
 
     heading: str
@@ -28,6 +30,7 @@ class Column:
     text: Callable[[Any], str] | None = None
     is_text: bool = False
     rank: int = 1
+    can_be_cut: bool = False
 
     def shown(self, item: Any) -> str:
         """Return an item's cell."""
@@ -74,6 +77,11 @@ class Tab:
         kept: list[int] = []
         for number in sorted(range(len(columns)), key=lambda number: (columns[number].rank, number)):
             taken = max(cell_len(columns[number].heading) + 1, *(cell_len(row[number]) for row in cells), 0) + _GAP
+            if columns[number].can_be_cut and room < taken and room >= _LEAST + _GAP:
+                taken = room
+                for row in cells:
+                    if cell_len(row[number]) > room - _GAP:
+                        row[number] = f"{set_cell_size(row[number], room - _GAP - 1)}…"
             if taken <= room or not kept:
                 kept.append(number)
                 room -= taken
@@ -183,7 +191,7 @@ def _errors(history: History) -> Sequence[Column]:
         Column("LAST", lambda each: each.last_ms, lambda each: "lasts" if each.lasts else _ago(each.last_ms), rank=0),
         Column("WHERE", place, is_text=True, rank=1),
         Column("ERROR", lambda each: each.error.__name__, is_text=True, rank=0),
-        Column("TEXT", lambda each: each.text, is_text=True, rank=2),
+        Column("TEXT", lambda each: each.text, is_text=True, rank=2, can_be_cut=True),
     )
 
 

@@ -32,6 +32,7 @@ from shmaccum.cli.top import keys
 from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
+from shmaccum.errors import NetworkError
 from shmaccum.observe.report import UnreadableSlab, report
 from shmaccum.shm.lifecycle import attach, detach
 
@@ -86,6 +87,22 @@ def test_tables_fit_their_terminal_and_are_sorted_filtered_and_counted(slab_name
     assert orders(sorted_by=by_name, is_reversed=True) == names[::-1]
     assert orders(contains="ERS2-0") == ["orders2-0"]
     assert any(re.match(r"and \d+ more", line) for line in lines(history, 80, 24))
+
+
+@pytest.mark.parametrize(
+    ("width", "text"), [(60, ""), (80, "broker 1 is away: xx"), (120, "broker 1 is away: " + "x" * 30)]
+)
+def test_the_text_of_an_error_is_cut_before_it_is_left_out(
+    working: Producer, slab_name: str, width: int, text: str
+) -> None:
+    working._slab.incidents.note(NetworkError, "broker 1 is away: " + "x" * 100)
+    history = History()
+    history.add(report(slab_name))
+    shown = lines(history, width, tab=3)
+    assert all(len(line) <= width for line in shown)
+    (row,) = [line for line in shown if "NetworkError" in line]
+    assert row.partition("NetworkError")[2].strip().startswith(text)
+    assert row.rstrip().endswith("…" if text else "NetworkError")
 
 
 def test_what_was_counted_since_the_first_look(settings: Settings, slab_name: str) -> None:
