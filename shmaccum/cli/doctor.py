@@ -153,6 +153,8 @@ def _show(finding: Finding) -> None:
 
 _DESCRIPTORS: Final = 256
 """A producer needs about ten, the sender one more for each broker; the rest is the program's."""
+_PROGRAMS: Final = 64 << 20
+"""Memory that a program and the sender need beside the slab: with less, the kernel kills the one that makes it."""
 _FIRST_ORDINARY_USER: Final = 1000
 """``UID_MIN`` of login.defs: systemd-logind spares the files of users below it."""
 _LOGIND: Final = Path("/run/systemd/users")
@@ -219,9 +221,10 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
     elif missing:
         yield _ok(subject, f"{text}; {directory} has {in_bytes(free) if is_limited else 'no limit'} free")
     limit = procfs.memory_limit()
-    if limit is not None and limit < needed:
+    if limit is not None and limit < needed + _PROGRAMS:
         advice = "raise the container's memory limit, or lower buffer.memory: the slab counts as shared memory"
-        yield _problem(subject, f"{text}, but the cgroup may use {in_bytes(limit)}", advice)
+        finding, left = (_problem, "") if limit < needed else (_warning, ", which leaves little for the programs")
+        yield finding(subject, f"{text}, but the cgroup may use {in_bytes(limit)}{left}", advice)
 
 
 def _filesystem(directory: str) -> str:

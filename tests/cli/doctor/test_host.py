@@ -84,14 +84,15 @@ def test_the_container_may_use_less_memory(
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text("1048576\n")
     own = tmp_path / "cgroup"
     own.write_text(f"{cgroup}\n")
     monkeypatch.setattr(procfs, "CGROUPS", str(tmp_path))
     monkeypatch.setattr(procfs, "OWN_CGROUPS", str(own))
-    found = findings("memory")[-1]
-    assert found.level == Level.PROBLEM
-    assert "the cgroup may use 1.0 MiB" in found.text
+    for mib, level in ((1, Level.PROBLEM), (60, Level.WARNING), (128, Level.OK)):
+        (tmp_path / file).write_text(f"{mib << 20}\n")
+        found = findings("memory")[-1]
+        assert found.level == level
+        assert (f"the cgroup may use {mib}.0 MiB" in found.text) == (level != Level.OK)
 
 
 def test_limits() -> None:
