@@ -763,6 +763,8 @@ cdef class AsyncProducer:
         cdef RecordPath path = self._records
         if path is None:
             path = self._producer._records  # raises that it is not started
+        if on_delivery is not None and PyCallable_Check(on_delivery):
+            on_delivery = self._in_loop(on_delivery)
         future = path._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is None:
             if path._can_serialize(topic, headers, on_delivery):

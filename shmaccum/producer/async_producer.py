@@ -36,7 +36,7 @@ from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, IllegalStateError, ShmaccumError
-from shmaccum.producer.loop_calls import LoopCalls, LoopProducer
+from shmaccum.producer.loop_calls import LoopCalls, LoopProducer, in_loop
 from shmaccum.producer.producer import check_timeout, no_pickle
 from shmaccum.producer.record_path import RecordPath, Sending
 from shmaccum.record.fields import Headers
@@ -151,6 +151,8 @@ class AsyncProducer(_core.AsyncProducer):
             return await self._calls.send_prepared(self._records.serialized(record))
         return await self._calls.send(record)
 
+    _in_loop = staticmethod(in_loop)
+
     def _run_callbacks(self) -> None:
         self._calls.of_loop().run_callbacks()
 
@@ -219,6 +221,7 @@ class AsyncProducer(_core.AsyncProducer):
         with producer._guard:
             producer._accumulator.pending.check_process()
             await self._calls.run(producer._accumulator.flushing(timeout))
+            await asyncio.sleep(0)  # for callbacks that other threads have left to this loop
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions.

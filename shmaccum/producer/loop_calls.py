@@ -15,9 +15,11 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from shmaccum._core import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
 from shmaccum.accumulator.buffer_pool import MemoryWait
-from shmaccum.errors import LockTimeoutError
+from shmaccum.cluster import RecordMetadata
+from shmaccum.errors import LockTimeoutError, ShmaccumError
 from shmaccum.producer.producer import Producer
 from shmaccum.producer.record_path import RecordPath, Sending
 from shmaccum.shm.locks import MIN_TIMEOUT_S
@@ -29,6 +31,19 @@ _LOCK_PAUSE_S: Final = 0.1
 """How long other tasks run between two attempts at a lock that a stopped process holds."""
 _Key: TypeAlias = tuple[asyncio.AbstractEventLoop, str | None]
 """What a line is for: a loop, and a topic; None for memory."""
+
+
+def in_loop(callback: DeliveryCallback) -> DeliveryCallback:
+    """Return a callback that calls another one in the running event loop, whichever thread reads the completion."""
+    loop = asyncio.get_running_loop()
+
+    def call(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
+        if loop.is_closed() or asyncio._get_running_loop() is loop:
+            callback(error, metadata)
+        else:
+            loop.call_soon_threadsafe(callback, error, metadata)
+
+    return call
 
 
 class LoopProducer(Producer):
@@ -80,6 +95,8 @@ class LoopCalls:
         self._guard.check_open()
         try:
             self._path.prepare(record)
+            if record.callback is not None and record.callback is not record.on_delivery:  # of interceptors
+                record.callback = in_loop(record.callback)
             return await self.send_prepared(record)
         except BaseException as error:
             self._path.refuse_prepared(error, record)

@@ -212,6 +212,29 @@ async def test_callbacks_run_in_the_loop(open_producer: Open, topic: str) -> Non
 
 
 @in_both_loops
+async def test_callbacks_run_in_the_loop_if_another_thread_reads_the_completion(
+    open_producer: Open, kept: Settings, topic: str
+) -> None:
+    """A flush waits for them."""
+    ran: list[int] = []
+
+    class Interceptor(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            ran.append(threading.get_ident())
+
+    for own in {}, {"interceptor_classes": [Interceptor]}:
+        async with open_producer(**own) as producer:
+            with Producer(kept()) as other:
+                future = await producer.send(topic, b"1", on_delivery=lambda *_: ran.append(threading.get_ident()))
+                in_threads(1, lambda _: other.flush(10))  # the loop stands still meanwhile
+                assert future.is_done
+                assert ran == []
+                await producer.flush()
+        assert set(ran) == {threading.get_ident()}
+        ran.clear()
+
+
+@in_both_loops
 async def test_sends_let_other_tasks_run(open_producer: Open, topic: str) -> None:
     async with open_producer() as producer:
         await producer.send_and_wait(topic, b"first")
