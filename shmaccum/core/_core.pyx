@@ -15,6 +15,7 @@ from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilenameObject
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport EINTR, errno
 from libc.math cimport ldexp
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t

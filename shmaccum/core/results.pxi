@@ -29,11 +29,13 @@ cdef class Callbacks:
     cdef object due
     cdef readonly bint is_due
     cdef bint runs
+    cdef list running
+    """Thread and batch of each call of `run_of` that is under way."""
 
     def __init__(self, call not None):
         from collections import deque
 
-        self.call, self.waiting, self.due = call, {}, deque()
+        self.call, self.waiting, self.due, self.running = call, {}, deque(), []
 
     def __bool__(self):
         return bool(self.waiting)
@@ -71,13 +73,31 @@ cdef class Callbacks:
         finally:
             self.runs = False
 
+    def unfinished(self):
+        """Return the batches whose callbacks have not all run."""
+        return set(self.waiting).union([batch for _, batch in self.running])
+
+    def run_elsewhere(self, set batches not None):
+        """Return whether another thread has yet to run callbacks of some batches, all complete.
+
+        In a callback that is False: they run after it, or can wait for it.
+        """
+        cdef list running = list(self.running)
+        me = PyThread_get_thread_ident()
+        if any([thread == me for thread, _ in running]):
+            return False
+        return not batches.isdisjoint(self.waiting) or any([batch in batches for _, batch in running])
+
     def run_of(self, uint64_t batch):
         """Run the callbacks of a batch's completed records, each once; an interrupt leaves the other ones due."""
-        cdef list waiting = self.waiting.pop(batch, None)
+        cdef list running = self.running, waiting
         cdef FutureRecordMetadata future
         cdef Py_ssize_t at = 0
-        if waiting is None:
+        if batch not in self.waiting:
             return
+        call = (PyThread_get_thread_ident(), batch)
+        running.append(call)  # before it is no longer among those that wait
+        waiting = self.waiting.pop(batch, [])
         try:
             while at < len(waiting):
                 callback, future = waiting[at], waiting[at + 1]
@@ -94,6 +114,7 @@ cdef class Callbacks:
                 waiting.extend(self.waiting.get(batch, ()))
                 self.waiting[batch] = waiting
                 self.make_due(batch)
+            running.remove(call)
 
     def in_flight(self, Reports reports not None):
         """Return a producer's pending messages in their order: what the slab has accepted."""
@@ -107,6 +128,7 @@ cdef class Callbacks:
     def forget(self):
         """Forget all, in a forked child: they are the parent's."""
         self.waiting = {}
+        self.running = []
         self.due.clear()
         self.is_due = False
         self.runs = False

@@ -320,14 +320,16 @@ class Producer(_core.Producer):
     def flush(self, timeout: float | None = None) -> None:
         """Send everything at once; wait until all records sent before are acknowledged or have failed.
 
-        A closed producer has nothing to wait for: the call does nothing then.
+        Their callbacks have run then, unless the call comes from a callback. A closed producer has nothing to wait for:
+        the call does nothing then.
 
         Args:
             timeout: seconds; by default no limit (``delivery.timeout.ms`` bounds the wait).
 
         Raises:
             IllegalArgumentError: ``timeout`` is negative.
-            KafkaTimeoutError: some are pending after ``timeout``; they stay in the slab and will be sent.
+            KafkaTimeoutError: some are pending after ``timeout``; they stay in the slab and will be sent. Or another
+                thread still runs callbacks.
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         check_timeout(timeout)

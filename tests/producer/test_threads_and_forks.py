@@ -19,7 +19,7 @@ from senders import read_topic, read_values
 
 from shmaccum import Producer
 from shmaccum._core import Process
-from shmaccum.errors import DeadOwnerError, IllegalStateError, ProducerClosedError
+from shmaccum.errors import DeadOwnerError, IllegalStateError, KafkaTimeoutError, ProducerClosedError
 from shmaccum.shm.layout import Role
 
 
@@ -43,6 +43,31 @@ def test_threads(produce: Produce, log_dir: Path) -> None:
         for sender in range(senders):
             mine = [value.split(b":") for value in values if value.startswith(b"%d:" % sender)]
             assert [int(number) for _, number, _ in mine] == list(range(count))
+
+
+def test_a_flush_waits_for_callbacks_in_other_threads(join: Produce, topic: str) -> None:
+    """As Kafka's, also for a thread with a producer of its own; but a flush in a callback waits for none."""
+    mine, other, told = join(), join(), list[str]()
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def first(error: object, metadata: object) -> None:
+        begun.set()
+        assert goes_on.wait(10)
+        other.flush()
+        told.append("first")
+
+    def flush(_: int) -> None:
+        other.send(topic, b"1", partition=0, on_delivery=first)
+        other.flush()
+
+    with threads(1, flush):
+        assert begun.wait(10)
+        mine.send(topic, b"2", partition=0, on_delivery=lambda error, metadata: told.append("second")).get(10)
+        with pytest.raises(KafkaTimeoutError, match="another thread still runs callbacks"):
+            mine.flush(0.01)
+        goes_on.set()
+        mine.flush()
+        assert told == ["first", "second"]
 
 
 def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:

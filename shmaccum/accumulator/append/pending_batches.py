@@ -81,7 +81,7 @@ class PendingBatches:
             slab.core, slab.me, weakref.ref(self), call_back, self._failure, slab.damaged
         )
         """Its batches by slot, for sections that append, and its completion ring."""
-        self._callbacks: Final = self.contributions.callbacks
+        self.callbacks: Final = self.contributions.callbacks
         self._loops: LoopDoorbell[LoopPending] | None = None
         self._join()
         slab.on_join(self._rejoin)
@@ -104,7 +104,7 @@ class PendingBatches:
         failure = partial(DeadOwnerError, f"this future belongs to process {self._pid}, which forked this one")
         for batch in list(self.contributions.results):
             self.contributions.lose(batch, failure)
-        self._callbacks.forget()
+        self.callbacks.forget()
         self._reading = native.RLock()  # one of the parent's threads can hold the other
         self._pid = -1
 
@@ -132,7 +132,7 @@ class PendingBatches:
             return
         self.check_process()
         self.read()
-        self._callbacks.run()
+        self.callbacks.run()
 
     def read(self) -> None:
         """Pop all completions from the ring and resolve their results."""
@@ -203,9 +203,9 @@ class PendingBatches:
 
     def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
         """Call a callback when its record is complete; at once if it is."""
-        self._callbacks.add(future.batch, callback, future)
+        self.callbacks.add(future.batch, callback, future)
         if future.is_done:
-            self._callbacks.run_of(future.batch)
+            self.callbacks.run_of(future.batch)
 
     def call_when_done(self, function: Callable[[FutureRecordMetadata], Any], future: FutureRecordMetadata) -> None:
         """Call ``function(future)`` when a record is complete; in the event loop of this thread, if one runs."""
@@ -244,7 +244,7 @@ class PendingBatches:
 
     def has_callbacks(self) -> bool:
         """Return whether there are callbacks that have not run."""
-        return bool(self._callbacks)
+        return bool(self.callbacks)
 
     def wait_until(
         self, condition: Callable[[], bool], timeout_s: float | None, batches: Callable[[], int] = lambda: 1

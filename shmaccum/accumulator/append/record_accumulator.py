@@ -5,8 +5,10 @@ A record goes into the open batch of its partition or into a new one: `RecordApp
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
@@ -23,6 +25,9 @@ from shmaccum.shm.wakeup import run_to_end
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender
+
+_CALLBACKS_PAUSE_S: Final = 0.001
+"""Of `RecordAccumulator.flush`, between two looks whether another thread has run the callbacks."""
 
 
 class RecordAccumulator:
@@ -125,7 +130,8 @@ class RecordAccumulator:
     def flush(self, timeout_s: float | None = None, lane: int | None = None) -> None:
         """Make all batches of the slab sendable at once; wait until all records appended so far are complete.
 
-        With a lane, given by its entry + 1, wait for its records only.
+        Their callbacks have run then, as in Kafka. With a lane, given by its entry + 1, wait for its records only, and
+        for no callback that another thread runs.
 
         Raises KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
@@ -135,6 +141,7 @@ class RecordAccumulator:
         """Flush as `flush`; yield the waits."""
         flush = object()
         flushes = self.pending.flushes
+        deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         try:
             self.pending.begin_flush(flush)
             waiting = _Incomplete(self.pending, lane)
@@ -143,6 +150,11 @@ class RecordAccumulator:
         finally:
             flushes.discard(flush)  # the first call here: an interrupt cannot come before it
             self.pending.count_flushes()
+        while lane is None and waiting.is_called_back_elsewhere():
+            if time.monotonic() >= deadline_s:
+                raise KafkaTimeoutError(f"another thread still runs callbacks of complete records after {timeout_s} s")
+            yield Pause(_CALLBACKS_PAUSE_S)
+            self.pending.poll()
 
     def block(self, call: Waits[Result]) -> Result:
         """Run a call to its end, waiting in this thread; return its result."""
@@ -181,6 +193,8 @@ class _Incomplete:
         self._pending = pending
         self._results = [result for result in pending.incomplete() if lane is None or result.lane == lane]
         self._has_callbacks = pending.has_callbacks()  # these must not wait for other batches
+        batches = {result.batch for result in self._results}
+        self._called_back = batches | pending.callbacks.unfinished().difference(pending.contributions.results)
 
     def is_over(self) -> bool:
         """Return whether all of them are complete."""
@@ -188,6 +202,10 @@ class _Incomplete:
         if results and results[len(results) - 1].done:
             self._drop()
         return not self._results
+
+    def is_called_back_elsewhere(self) -> bool:
+        """Return whether another thread runs callbacks of these, or of those that were complete before."""
+        return self._pending.callbacks.run_elsewhere(self._called_back)
 
     def count(self) -> int:
         """Return how many to wait for, as `PendingBatches.wait_until` asks."""
