@@ -418,7 +418,7 @@ class Producer(_core.Producer):
         docs/monitoring/kafka-metrics.md has every name that Kafka's producer has, and says which of them are here, and
         which are the slab's: those count what all processes of the host have sent.
 
-        * ``producer-metrics``: Kafka's, and of this producer: ``record-append-total``, ``byte-append-total``,
+        * ``producer-metrics``: Kafka's, and of this process: ``record-append-total``, ``byte-append-total``,
           ``batch-create-total``, ``incomplete-batches``.
         * ``producer-node-metrics.node-ID``, of each broker; ``producer-topic-metrics.TOPIC``.
         * ``slab-metrics``, as in ``shmaccum status --json``. There ``record-send-total``, ``batch-send-total``,
