@@ -61,3 +61,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return also what is not imported yet, for `help` and completion."""
+    return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ from fixture_types import Settings
 from producers import wait_until_gone
 from runs import run_python
 
+import shmaccum
 from shmaccum import Producer
 
 SEND = """
@@ -67,3 +68,8 @@ def test_who_sends_has_nothing_of_the_senders_or_of_columns(
         result = run_python("-c", program + found, json.dumps(settings(), default=str))
     assert (result.stdout, result.stderr) == ("[]\n", "")
     wait_until_gone(slab_name)
+
+
+def test_dir_has_what_is_exported() -> None:
+    """And with it `help`, and the completion of shells."""
+    assert set(shmaccum.__all__) <= set(dir(shmaccum))
