@@ -10,6 +10,7 @@ reads. A request outlives the producer: if that dies, the sender still answers.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,11 @@ from shmaccum.shm import native
 if TYPE_CHECKING:
     from shmaccum.producer.producer import Producer
 
+logger = logging.getLogger(__name__)
+
+_WARN_AFTER_S: Final = 2.0
+_WARN_EVERY_S: Final = 60.0
+"""When a call that waits for metadata in vain says so, and how often a producer does at most."""
 _FIRST_PAUSE_S: Final = 0.001
 _LONGEST_PAUSE_S: Final = 0.05
 """Of `wait_for_topic`, between two looks."""
@@ -68,6 +74,7 @@ class Destinations:
         self._max_record_size = min(config.max_request_size, state.pool.total_memory)
         self._overhead = state.format.header_size + state.format.record_overhead_max
         self.max_body_size: Final = self._max_record_size - self._overhead
+        self._warns_from_s = 0.0
 
     def sticky_partitioner(self, topic: TopicEntry) -> StickyPartitioner:
         """Return a topic's sticky partitioner, created on first use."""
@@ -133,6 +140,7 @@ class Destinations:
     def _asking(self, name: str, deadline_s: float) -> Waits[TopicEntry]:
         """Ask the sender for a topic's metadata until it has some."""
         self._pending.check_process()
+        begun_s = time.monotonic()
         while True:
             entry = yield from self._asking_once(name, deadline_s)
             error = entry.error
@@ -144,7 +152,22 @@ class Destinations:
                 raise error(f"no metadata of topic {name!r}: {self._explain(error)}")
             if time.monotonic() + self._retry_backoff_s > deadline_s:
                 raise self.timed_out(name, self._config.max_block_ms)
+            self._warn(name, error, begun_s)
             yield Pause(self._retry_backoff_s)
+
+    def _warn(self, name: str, error: type[errors.KafkaError], begun_s: float) -> None:
+        """Say why a call waits: with a wrong address, a program would stand still for a minute and show nothing."""
+        now_s = time.monotonic()
+        if now_s - begun_s >= _WARN_AFTER_S and now_s >= self._warns_from_s:
+            self._warns_from_s = now_s + _WARN_EVERY_S
+            logger.warning(
+                "no metadata of topic %r after %.0f s; waiting for it up to max.block.ms = %d: %s: %s",
+                name,
+                now_s - begun_s,
+                self._config.max_block_ms,
+                error.__name__,
+                self._explain(error),
+            )
 
     def _asking_once(self, name: str, deadline_s: float) -> Waits[TopicEntry]:
         """Ask the sender, and wait for an answer of any kind.

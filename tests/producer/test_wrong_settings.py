@@ -11,6 +11,7 @@ from fixture_types import MakeCluster, Produce, Settings
 from producers import wait_until_refused
 
 from shmaccum import Producer, errors
+from shmaccum.producer import destinations
 from tools.kafka import Certificates, KafkaCluster
 from tools.kafka.settings import USERS
 
@@ -73,6 +74,18 @@ def test_closed_port(in_vain: InVain, tmp_path: Path) -> None:
         f"; log of the sender: {log}",
     )
     assert "broker 127.0.0.1:1: Connection refused" in log.read_text()
+
+
+def test_a_call_that_waits_in_vain_says_why(
+    in_vain: InVain, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, before it fails: a minute is long."""
+    monkeypatch.setattr(destinations, "_WARN_AFTER_S", 0.1)
+    in_vain({"bootstrap.servers": "127.0.0.1:1"}, errors.NetworkError)
+    (said,) = [record.getMessage() for record in caplog.records if record.name == destinations.__name__]
+    assert said.startswith("no metadata of topic 't' after ")
+    assert f"waiting for it up to max.block.ms = {MAX_BLOCK_MS}: NetworkError: no broker reachable" in said
+    assert "connection to broker 127.0.0.1:1: Connection refused" in said
 
 
 UNSUPPORTED = "none supports a protocol version we support"
