@@ -215,7 +215,16 @@ class TransactionCoordinator:
         def code(response: Any) -> int:
             return _worst(each.error_code for topic in response.topics for each in topic.partitions)
 
-        self._ask(make, _IN_OFFSET_COMMIT, deadline_ms, code, group.group_id)
+        def where(response: Any, code: int) -> str:
+            refused = [
+                f"{topic.name}-{each.partition_index}"
+                for topic in response.topics
+                for each in topic.partitions
+                if each.error_code == code
+            ]
+            return f", {', '.join(refused)}"
+
+        self._ask(make, _IN_OFFSET_COMMIT, deadline_ms, code, group.group_id, where)
 
     def end(self, me: Identity, *, commit: bool, version: int, deadline_ms: float) -> Identity:
         """Commit or abort a transaction, by identity and protocol version; return the identity for the next one.
@@ -276,10 +285,11 @@ class TransactionCoordinator:
         deadline_ms: float,
         code_of: Callable[[Any], int] = attrgetter("error_code"),
         group: str | None = None,
+        where: Callable[[Any, int], str] = lambda response, code: "",
     ) -> Any:
         """Send a request to the coordinator of the id, or of a group; return the response.
 
-        It is sent until it is answered without a retriable error.
+        It is sent until it is answered without a retriable error. ``where`` adds to errors what a code is about.
 
         Raises:
             ProducerFencedError: a newer producer has the transactional id.
@@ -295,7 +305,7 @@ class TransactionCoordinator:
                 code = code_of(response)
                 if not code:
                     return response
-                raise self._error(error_for_code(code), can_abort, kind, key)
+                raise self._error(error_for_code(code), can_abort, kind, key, where(response, code))
             except MOVED as error:
                 self._client.coordinators.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
@@ -322,11 +332,13 @@ class TransactionCoordinator:
             self._client.learn_coordinator(kind, key, node)
         return node
 
-    def _error(self, error: type[errors.KafkaError], can_abort: CanAbort, kind: int, key: str) -> errors.KafkaError:
+    def _error(
+        self, error: type[errors.KafkaError], can_abort: CanAbort, kind: int, key: str, where: str = ""
+    ) -> errors.KafkaError:
         if error is errors.InvalidProducerEpochError:
             error = errors.ProducerFencedError  # older brokers' code for it (KIP-588)
         what = f"group {key!r}" if kind == _GROUP else f"transactional.id {key!r}"
-        made = error(f"{what}: {error.meaning()}")
+        made = error(f"{what}{where}: {error.meaning()}")
         made.requires_abort = can_abort(error)
         return made
 

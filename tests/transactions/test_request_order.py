@@ -328,6 +328,14 @@ def test_a_coordinator_that_cannot_check_the_groups_metadata(scene: Scene, group
         scene.broker.versions[TXN_OFFSET_COMMIT] = known
 
 
+def test_an_error_of_offsets_names_the_partition(scene: Scene) -> None:
+    with scene.begun() as producer:
+        scene.broker.fail(TXN_OFFSET_COMMIT, errors.UnknownMemberIdError.code)
+        with pytest.raises(errors.KafkaError, match="group 'readers', t-0: "):
+            send_offsets(producer)
+        producer.abort_transaction()
+
+
 @pytest.mark.parametrize("group", [None, ConsumerGroupMetadata("readers", generation_id=2)])
 def test_metadata_of_no_group(scene: Scene, group: ConsumerGroupMetadata | None) -> None:
     with scene.producer() as producer:
