@@ -154,7 +154,7 @@ class ReplicaNotAvailableError(InvalidMetadataError, code=9):
 
 
 class RecordTooLargeError(KafkaError, code=10):
-    """The record is larger than ``max.request.size``, the slab, or the broker's limit."""
+    """The record is larger than ``max.request.size``, the slab, or the topic's ``max.message.bytes``."""
 
 
 class NetworkError(InvalidMetadataError, code=13):
