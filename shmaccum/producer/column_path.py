@@ -123,9 +123,10 @@ def partition_columns(
         return {}
     least, largest = least_and_largest(sizes)
     if largest > max_body_size:
+        around = record_format.header_size + record_format.record_overhead_max  # counted, as by `send`
         raise RecordTooLargeError(
-            f"Row {int(sizes.argmax())} is {largest} bytes when serialized which is larger than {max_body_size}, the "
-            "limit by max.request.size and buffer.memory; no row of the batch was sent"
+            f"Row {int(sizes.argmax())} is {largest + around} bytes when serialized which is larger than "
+            f"{max_body_size + around}, the limit by max.request.size and buffer.memory; no row of the batch was sent"
         )
     partition, keys = _option(columns, "partition"), None if ignore_keys else keys
     room = batch_size - record_format.header_size

@@ -136,7 +136,7 @@ class RecordPath(_core.RecordPath):
             accumulator.records.core,
             guard,
             accumulator.pending,
-            destinations.max_body_size,
+            max(0, destinations.max_body_size),  # max.request.size can be less than a batch's header
             destinations.ignore_keys,
             not self.is_record_by_record and transactions is None,
             bool(interceptors),

@@ -108,6 +108,15 @@ def test_the_largest_record(join: Produce) -> None:
         producer.send("t", bytes(largest + 1))
 
 
+def test_no_record_fits(join: Produce) -> None:
+    """With a limit below a batch's header, every record is too large."""
+    producer = join(max_request_size=10)
+    with pytest.raises(errors.RecordTooLargeError, match=r"larger than 10, .*max\.request\.size"):
+        producer.send("t", b"")
+    with pytest.raises(errors.RecordTooLargeError, match=r"larger than 10, .*max\.request\.size"):
+        producer.send_batch("t", pa.record_batch({"value": [b""]}))
+
+
 def test_no_memory_in_time(produce: Produce, log_dir: Path) -> None:
     """The log cannot be written, and nothing becomes free; the rest of the time of ``max.block.ms`` is for memory."""
     produce(buffer_memory=32 << 10).partitions_for("t")
