@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-import pyspark.sql.datasource
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
@@ -113,8 +112,7 @@ class ShmAccumDataSource(DataSource):
         if is_planned:
             refuse_at_start(self.options.get("checkpointLocation"))
         task, exactly_once = self._task(schema, is_stream=True, is_planned=is_planned)
-        has_arrow = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")  # came with pyspark 4.1
-        writer = writers.StreamArrowWriter(task) if has_arrow else writers.StreamRowWriter(task)
+        writer = writers.StreamWriter(task)
         writer.exactly_once = exactly_once
         return writer
 

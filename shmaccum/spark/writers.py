@@ -1,6 +1,6 @@
 """A task of a write, its result, and the writers: what Spark pickles between driver and executors.
 
-The writers are for every pyspark from 4.0 on: each converts Spark's input to Arrow batches for a `WriteTask`.
+The writers are for every pyspark from 4.0 on: each gets Arrow batches, for a `WriteTask`.
 
 The driver's processes that plan and commit a job need nothing else. They can be new for every job, because Spark ends
 them after a minute of idleness. So this module imports neither pyarrow nor the producer; an executor imports both when
@@ -12,12 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import pyspark.sql.datasource
-from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from shmaccum.config import ProducerConfig
@@ -28,9 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
-
-ROWS_PER_BATCH: Final = 10_000
-"""The number that Spark puts into an Arrow batch (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
 
 Commits = Sequence[WriterCommitMessage | None]
 """The tasks' results; None for one that failed."""
@@ -176,44 +170,19 @@ class StreamCommits:
         )
 
 
-class StreamRowWriter(StreamCommits, DataSourceStreamWriter):
-    """Writer of a streaming query that gets rows, the only kind in pyspark 4.0."""
+if TYPE_CHECKING or hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
+    _StreamArrowWriter = pyspark.sql.datasource.DataSourceStreamArrowWriter
+else:
 
-    def __init__(self, task: WriteTask) -> None:
-        self._task = task
+    class _StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+        """In pyspark 4.0, whose workers pass Arrow batches to every writer of the second class.
 
-    def write(self, iterator: Iterator[Row]) -> TaskCommit:
-        """Write the rows of one task, on an executor (`WriteTask.write`)."""
-        return self._task.write(batches_of_rows(iterator, self._task.columns))
-
-
-if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
-
-    class StreamArrowWriter(ArrowTask, StreamCommits, pyspark.sql.datasource.DataSourceStreamArrowWriter):
-        """Writer of a streaming query that gets Arrow batches."""
+        Its rows would have local times, of which an hour comes twice when the clocks go back.
+        """
 
 
-def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as Arrow batches that have only ``columns``, by their types as Spark writes them."""
-    import pyarrow as pa
-
-    kinds = {
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "array<struct<key:string,value:binary>>": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
-    }
-    while chunk := list(islice(rows, ROWS_PER_BATCH)):
-        yield pa.RecordBatch.from_pydict(
-            {name: pa.array([_plain(row[name]) for row in chunk], kinds[kind]) for name, kind in columns.items()}
-        )
-
-
-def _plain(value: Any) -> Any:
-    """Return a row's value as Arrow takes it: Spark gives a timestamp as local time without a zone."""
-    return value.astimezone() if isinstance(value, datetime) else value
+class StreamWriter(ArrowTask, StreamCommits, _StreamArrowWriter):
+    """Writer of a streaming query."""
 
 
 def _results(messages: Commits) -> list[TransactionResult]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import pyspark.sql.datasource
 import pytest
 from fixture_types import LogCapture, Written
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamWriter
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StringType, StructType
 from spark_writes import stored, write, write_stream
 
@@ -26,22 +24,10 @@ from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
 from shmaccum.spark import ShmAccumDataSource
 from shmaccum.spark.datasource import write_task
-from shmaccum.spark.writers import StreamRowWriter
 
 Options = dict[str, str]
 
 VALUE = StructType().add("value", StringType())
-
-
-class RowDataSource(ShmAccumDataSource):
-    """As the data source is with pyspark 4.0, which streams rows only."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "shmaccum-rows"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamRowWriter(write_task(self.options, schema))
 
 
 def source_of(options: Options) -> ShmAccumDataSource:
@@ -137,15 +123,6 @@ def test_options_of_spark_are_ignored_and_unknown_ones_with_a_warning(caplog: Lo
     assert caplog.messages == ["Option mergeschema is unknown, and ignored. docs/spark.md has the options."]
 
 
-def test_a_stream_is_written_from_arrow_batches_where_pyspark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = source_of({})
-    arrow_writer = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", None)  # since pyspark 4.1
-    if arrow_writer is not None:
-        assert isinstance(source.streamWriter(VALUE, overwrite=False), arrow_writer)
-    monkeypatch.delattr("pyspark.sql.datasource.DataSourceStreamArrowWriter", raising=False)
-    assert isinstance(source.streamWriter(VALUE, overwrite=False), StreamRowWriter)
-
-
 def test_spark_tells_the_reason_and_runs_no_task(spark: SparkSession, options: Options) -> None:
     for columns, more, message in (
         (["1L as key", "value"], {}, "column 'key' is of unsupported type bigint; it must be string or bin"),
@@ -181,8 +158,6 @@ def test_a_task_that_is_tried_again_leaves_nothing_out(spark: SparkSession, opti
 def test_rows_go_on_where_a_query_stopped_and_its_progress_has_what_it_observed(
     spark: SparkSession, options: Options, tmp_path: Path, written: Written
 ) -> None:
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
-    spark.dataSource.register(RowDataSource)
     arriving = tmp_path / "arriving"
     arriving.mkdir()
     for name, first, last in (("first.txt", 0, 1_000), ("second.txt", 1_000, 1_500)):
@@ -190,7 +165,7 @@ def test_rows_go_on_where_a_query_stopped_and_its_progress_has_what_it_observed(
         (arriving / name).write_text("\n".join(texts))
         rows = spark.readStream.text(str(arriving))
         rows = rows.observe("kafka", F.count("*").alias("rows"), F.sum(F.octet_length("value")).alias("bytes"))
-        query = write_stream(rows, options, tmp_path / "checkpoint", "shmaccum-rows", topic="rows")
+        query = write_stream(rows, options, tmp_path / "checkpoint", topic="rows")
         assert sorted(int(record.value) for record in written("rows")) == list(range(last))
         progress = next(each for each in query.recentProgress if each["numInputRows"])
         observed = progress["observedMetrics"]["kafka"].asDict()

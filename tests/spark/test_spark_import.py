@@ -40,6 +40,17 @@ def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
     assert "No module named 'pyspark.sql.datasource'" in error
 
 
+def test_a_stream_is_arrow_batches_with_pyspark_4_0_too() -> None:
+    """Its workers give them to each writer of this class, and rows to others."""
+    program = (
+        "from pyspark.sql import datasource; vars(datasource).pop('DataSourceStreamArrowWriter', None);"
+        "from shmaccum.spark.writers import StreamWriter;"
+        "print(isinstance(StreamWriter(None), datasource.DataSourceArrowWriter))"
+    )
+    result = run_python("-c", program)
+    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
+
+
 def test_planning_a_job_imports_no_producer() -> None:
     """The driver does so in processes of its own, which are new after every pause."""
     program = (

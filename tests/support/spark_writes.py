@@ -53,11 +53,9 @@ def write(rows: DataFrame, options: Mapping[str, str], **more: str) -> None:
     rows.write.format("shmaccum").mode("append").options(**{**options, **more}).save()
 
 
-def write_stream(
-    rows: DataFrame, options: Mapping[str, str], checkpoint: Path, format: str = "shmaccum", **more: str
-) -> StreamingQuery:
+def write_stream(rows: DataFrame, options: Mapping[str, str], checkpoint: Path, **more: str) -> StreamingQuery:
     """Append what a stream has that is not in its checkpoint yet; return the query, which has ended."""
-    writer = rows.writeStream.format(format).options(**{**options, **more, "checkpointLocation": str(checkpoint)})
+    writer = rows.writeStream.format("shmaccum").options(**{**options, **more, "checkpointLocation": str(checkpoint)})
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query
