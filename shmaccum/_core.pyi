@@ -3,7 +3,7 @@
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, ClassVar, Final, Self, TypeVar, final
+from typing import Any, Final, Self, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -1191,7 +1191,6 @@ class Message:
         is_pending: whether it is neither complete nor refused nor purged.
     """
 
-    OFFSET_INVALID: ClassVar[int]
     thread: int
     future: FutureRecordMetadata | None
     def __init__(
@@ -1216,10 +1215,10 @@ class Message:
         """Report nothing: it was refused."""
     def topic(self) -> str:
         """Return the topic."""
-    def partition(self) -> int:
-        """Return the partition; -1 if the message was never given one."""
-    def offset(self) -> int:
-        """Return the offset in the partition; -1001 if it is not stored."""
+    def partition(self) -> int | None:
+        """Return the partition; None if the message was never given one."""
+    def offset(self) -> int | None:
+        """Return the offset in the partition; None if it is not stored, or no broker says where."""
     def key(self) -> bytes | None:
         """Return the key."""
     def value(self) -> bytes | None:

@@ -18,8 +18,6 @@ cdef enum:
     MESSAGE_DUE = 1
     MESSAGE_OVER = 2
 
-cdef int64_t NO_OFFSET = -1001  # librdkafka's
-
 
 cdef double _monotonic_s() noexcept:
     cdef timespec now
@@ -102,9 +100,6 @@ cdef class Message:
         future: of the record, once it is accepted.
         is_pending: whether it is neither complete nor refused nor purged.
     """
-
-    OFFSET_INVALID = NO_OFFSET
-    """librdkafka's offset of a message that is not stored."""
 
     cdef Reports reports
     cdef object callback
@@ -196,15 +191,15 @@ cdef class Message:
         return self._topic
 
     def partition(self):
-        """Return the partition; -1 if the message was never given one."""
+        """Return the partition; None if the message was never given one."""
         if self.future is not None:
             return self.future.batch_result.topic_partition.partition
-        return -1 if self._metadata is None else self._metadata.partition
+        return None if self._metadata is None else self._metadata.partition
 
     def offset(self):
-        """Return the offset in the partition; -1001 if it is not stored."""
+        """Return the offset in the partition; None if it is not stored, or no broker says where."""
         stored = self._stored()
-        return NO_OFFSET if stored is None else stored.offset
+        return None if stored is None or stored.offset < 0 else stored.offset
 
     def key(self):
         """Return the key."""

@@ -62,7 +62,7 @@ def test_messages_without_a_broker_are_reported_as_timed_out(confluent: Make) ->
         assert error.code() == KafkaError._MSG_TIMED_OUT == message.error().code()
         assert error.str().startswith("Local: Message timed out")
         assert "Topic other not present in metadata after 10 ms" in error.str()
-        assert (message.topic(), message.offset()) == ("other", -1001)
+        assert (message.topic(), message.partition(), message.offset()) == ("other", None, None)
         assert message.latency() > 0
     assert [message.value() for _, message in reports] == [b"data", "\xc2\xc2".encode(), b"\xc2"]
     assert producer.close()
@@ -221,6 +221,15 @@ def test_callbacks_run_in_poll_and_tell_where_a_message_is(existing: str, conflu
     assert [message.value() for _, message in reports if message.partition() == 0] == [
         b"value %d" % number for number in (0, 3, 6, 9)
     ]
+
+
+def test_a_message_without_an_acknowledgement_has_no_offset(existing: str, confluent: Make) -> None:
+    reports: list[Any] = []
+    producer = confluent({"acks": 0, "on_delivery": lambda *report: reports.append(report)})
+    producer.produce(existing, "value", partition=1)
+    assert producer.flush() == 0
+    ((error, message),) = reports
+    assert (error, message.partition(), message.offset()) == (None, 1, None)
 
 
 def test_poll_and_flush_deliver_while_other_threads_do(existing: str, confluent: Make) -> None:
