@@ -1239,14 +1239,14 @@ class PollingProducer:
     """The part of `shmaccum.compat.confluent.Producer` that produces and polls.
 
     Attributes:
-        reports: of its messages.
-        next_look: monotonic seconds; from then on, `poll` looks for more than reports.
+        _shm_reports: of its messages.
+        _shm_next_look: monotonic seconds; from then on, `poll` looks for more than reports.
     """
 
-    next_look: float
+    _shm_next_look: float
     @property
-    def reports(self) -> Reports: ...
-    def _open_path(
+    def _shm_reports(self) -> Reports: ...
+    def _shm_open_path(
         self,
         reports: Reports,
         path: RecordPath,
@@ -1256,7 +1256,7 @@ class PollingProducer:
         header_list: Callable[[Any], list[tuple[str, bytes | None]]],
         max_messages: int,
     ) -> None: ...
-    def _close_path(self) -> None: ...
+    def _shm_close_path(self) -> None: ...
     def produce(
         self,
         topic: str,

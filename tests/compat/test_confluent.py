@@ -326,7 +326,7 @@ def test_a_full_slab_is_a_buffer_error(existing: str, confluent: Make) -> None:
         while True:
             producer.produce(existing, b"x" * 10_000)
 
-    with stopped_sender(producer._producer):
+    with stopped_sender(producer._shm_producer):
         with pytest.raises(BufferError, match="Local: Queue full"):
             fill()
         accepted = len(producer)
@@ -385,11 +385,11 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
     producer = confluent()
     producer.produce(existing, b"first", partition=0)
     producer.flush()
-    records = producer._producer._records
+    records = producer._shm_producer._records
     send_in, sent = records.send_in, [b"%d" % number for number in range(4)]
     for value in sent:
-        message = Message(producer.reports, existing, None, value, None, lambda *report: reports.append(report))
-        producer._parking.add(Produced(message, 0, 0, None))
+        message = Message(producer._shm_reports, existing, None, value, None, lambda *report: reports.append(report))
+        producer._shm_parking.add(Produced(message, 0, 0, None))
 
     def interrupted(*arguments: Any) -> Any:
         """Send a message at the second call for it; both are interrupted."""
@@ -401,10 +401,10 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
 
     calls: list[Any] = []
     monkeypatch.setattr(records, "send_in", interrupted)
-    while producer._parking:
-        producer._parking._next = 0.0
+    while producer._shm_parking:
+        producer._shm_parking._next = 0.0
         with contextlib.suppress(error):
-            producer._parking.retry()
+            producer._shm_parking.retry()
     assert producer.flush() == 0
     assert len(calls) == 2 * len(sent)
     assert [failure for failure, _ in reports] == [None] * len(sent)
@@ -417,7 +417,7 @@ def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, con
     producer = confluent()
     producer.produce(existing, b"first", partition=0)
     producer.flush()
-    with stopped_sender(producer._producer):
+    with stopped_sender(producer._shm_producer):
         producer.produce(existing, b"purged", partition=0, callback=lambda error, _: codes.append(error.code()))
         producer.purge(in_queue=False)
         assert (producer.flush(0.01), codes) == (1, [])
@@ -462,6 +462,46 @@ def test_callbacks_can_produce(existing: str, values: Make, confluent: Make) -> 
     assert values(existing) == [b"5", b"4", b"3", b"2", b"1", b"0"]
 
 
+class Subclass(Producer):
+    """Has names that are likely in a subclass, and calls that take other arguments than those they replace."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.reports: list[int] = []
+        self._producer = self._parking = self._open = self._metadata = self._refused = None
+
+    def __len__(self) -> int:
+        return 5
+
+    def _poll(self) -> None:
+        self.poll(0)
+
+    def _send(self, topic: str) -> None:
+        self.produce(topic, b"value", partition=0, callback=lambda _, message: self.reports.append(message.offset()))
+
+    def flush(self) -> int:  # type: ignore[override]
+        return super().flush(PATIENCE_S)
+
+    def close(self, reason: str) -> bool:  # type: ignore[override]
+        raise AssertionError(reason)
+
+
+def test_a_subclass_is_free_in_its_names(existing: str, confluent: Make) -> None:
+    with confluent(kind=Subclass) as producer:
+        producer._send(existing)
+        producer._poll()
+        assert (producer.flush(), producer.reports) == (0, [0])
+        assert existing in producer.list_topics().topics
+        producer._send(existing)
+    assert producer.reports == [0, 1]
+    transactional = confluent({"transactional.id": existing}, Subclass)
+    transactional.init_transactions(PATIENCE_S)
+    transactional.begin_transaction()
+    transactional._send(existing)
+    transactional.commit_transaction(PATIENCE_S)
+    assert transactional.reports == [2]
+
+
 def test_a_forked_child_goes_on(existing: str, values: Make, confluent: Make, start: Start) -> None:
     reports: list[Any] = []
     producer = confluent({"on_delivery": lambda *report: reports.append(report)})
@@ -490,8 +530,8 @@ def test_a_producer_that_is_dropped_keeps_no_message(tmp_path: Path, slab_name: 
     producer.produce("t", b"value", callback=program.note)
     with pytest.raises(KafkaException, match="no brokers to ask"):
         producer.list_topics()
-    shared = producer._open()
-    while not producer.reports.due:
+    shared = producer._shm_open()
+    while not producer._shm_reports.due:
         shared.poll(0.1)
     del program, producer
     gc.collect()

@@ -44,6 +44,9 @@ _ASYNCHRONOUS: Final = (errors.TopicAuthorizationError, errors.InvalidTopicError
 class Producer(_core.PollingProducer, TransactionalCalls):
     """A producer with confluent-kafka's methods.
 
+    Theirs has no other attributes, and calls no method that a subclass can replace. So what is not theirs is named
+    ``_shm_...``: names such as ``_poll`` or ``_producer`` are for subclasses.
+
     Args:
         config: librdkafka's settings. Our own, such as ``shmaccum.name``, can be among them.
         settings: further ones.
@@ -53,49 +56,50 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         TypeError: there are no settings.
     """
 
-    _producer: SharedProducer | None = None
+    _shm_producer: SharedProducer | None = None
     """None before the constructor and after `close`."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         if (config is None and not settings) or not isinstance(config, Mapping | None):
             raise TypeError("expected configuration dict")
         with raising_kafka_exceptions():
-            self._translated: Translated = translate({**(config or {}), **settings})
-            own = self._translated.config
-            self._parking = Parking(self._send, self._is_accepted, self._failed, own.delivery_timeout_ms / 1000)
-            self._last_trouble: object = None
-            self._trouble_check = 0.0
-            self._is_transactional = bool(own.transactional_id)
-            self._producer = SharedProducer(own)
-            self._producer._records.counts_timeouts = False  # most are tried again: `_parking`
-            self._open_path(
-                _core.Reports(kafka_error, self._translated.only_errors),
-                self._producer._records,
-                self._parking.topics,
-                self._translated.partitioner,
-                self._translated.on_delivery,
+            self._shm_translated: Translated = translate({**(config or {}), **settings})
+            own = self._shm_translated.config
+            timeout_s = own.delivery_timeout_ms / 1000
+            self._shm_parking = Parking(self._shm_send, self._shm_is_accepted, self._shm_failed, timeout_s)
+            self._shm_last_trouble: object = None
+            self._shm_trouble_check = 0.0
+            self._shm_is_transactional = bool(own.transactional_id)
+            self._shm_producer = SharedProducer(own)
+            self._shm_producer._records.counts_timeouts = False  # most are tried again: `_shm_parking`
+            self._shm_open_path(
+                _core.Reports(kafka_error, self._shm_translated.only_errors),
+                self._shm_producer._records,
+                self._shm_parking.topics,
+                self._shm_translated.partitioner,
+                self._shm_translated.on_delivery,
                 header_list,
-                self._translated.max_messages,
+                self._shm_translated.max_messages,
             )
         _made.add(self)
 
     def __del__(self) -> None:
         """Drop the reports that were not asked for: the garbage collector does not see that they lead back here."""
-        if self.reports is not None:
-            self.reports.clear()
+        if self._shm_reports is not None:
+            self._shm_reports.clear()
 
     def __reduce__(self) -> NoReturn:
         raise no_pickle(self)
 
-    def _open(self) -> SharedProducer:
-        producer = self._producer  # another thread can close it
+    def _shm_open(self) -> SharedProducer:
+        producer = self._shm_producer  # another thread can close it
         if producer is None:
             raise RuntimeError("Producer has been closed")
         return producer
 
     # --- producing ----------------------------------------------------------------------------------
 
-    def _produce(
+    def _shm_produce(
         self,
         topic: str,
         value: Any,
@@ -106,58 +110,58 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         headers: Any = None,
         transaction: Transaction | None = None,
     ) -> None:
-        producer = self._open()
-        if self._is_transactional and transaction is None:
+        producer = self._shm_open()
+        if self._shm_is_transactional and transaction is None:
             transaction = producer._records.transaction  # first: what follows can wait
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         key, value = as_bytes("key", key), as_bytes("value", value)
         partition, timestamp = as_int("partition", partition), as_int("timestamp", timestamp)
         headers = header_list(headers)
-        if self.reports.waiting >= self._translated.max_messages:
+        if self._shm_reports.waiting >= self._shm_translated.max_messages:
             raise BufferError("Local: Queue full")
-        message = Message(self.reports, topic, key, value, headers, callback or self._translated.on_delivery)
+        message = Message(self._shm_reports, topic, key, value, headers, callback or self._shm_translated.on_delivery)
         try:
-            self._send_in_order(producer, Produced(message, partition, timestamp, transaction))
+            self._shm_send_in_order(producer, Produced(message, partition, timestamp, transaction))
         except BaseException as error:
-            self._refused(message, partition, error)
+            self._shm_refused(message, partition, error)
 
-    def _number(self, topic: str, key: bytes | None, partition: int) -> int | None:
+    def _shm_number(self, topic: str, key: bytes | None, partition: int) -> int | None:
         """Return the partition to ask for; None for any one. Raises KafkaTimeoutError: the topic is not known yet."""
-        partitioner = self._translated.partitioner
+        partitioner = self._shm_translated.partitioner
         if partition != PARTITION_UA:
             return partition
         if not key and partitioner(key, 1) is None:
             return None
-        return partitioner(key, len(self._open().partitions_for(topic)))
+        return partitioner(key, len(self._shm_open().partitions_for(topic)))
 
-    def _send_in_order(self, producer: SharedProducer, message: Produced) -> None:
+    def _shm_send_in_order(self, producer: SharedProducer, message: Produced) -> None:
         """Send a message, behind those of its topic that wait; it waits, too, if its topic is not known soon."""
         topic = message.delivery.topic()
-        if topic in self._parking.topics:
-            self._parking.add(message)
-            self._parking.retry()
+        if topic in self._shm_parking.topics:
+            self._shm_parking.add(message)
+            self._shm_parking.retry()
             return
         try:
-            self._send(message)
+            self._shm_send(message)
         except errors.KafkaTimeoutError as error:
-            if not is_metadata_timeout(error) or self._is_transactional:
+            if not is_metadata_timeout(error) or self._shm_is_transactional:
                 raise
             try:
-                wait_for_topic(producer, topic, self._translated.topic_wait_s)
+                wait_for_topic(producer, topic, self._shm_translated.topic_wait_s)
             except errors.KafkaTimeoutError:
-                self._parking.add(message)
+                self._shm_parking.add(message)
             else:
-                self._send(message)
+                self._shm_send(message)
 
-    def _send(self, message: Produced) -> None:
+    def _shm_send(self, message: Produced) -> None:
         """Send a message. Raises ShmaccumError: it is refused; by a KafkaTimeoutError, its topic is not known yet."""
-        producer = self._open()
+        producer = self._shm_open()
         delivery, partition, timestamp, transaction = message
         topic, key = delivery.topic(), delivery.key()
         if not delivery.is_pending or delivery.future is not None:
             return  # it has been purged, or an interrupt came after it was accepted
-        number = self._number(topic, key, partition)
+        number = self._shm_number(topic, key, partition)
         delivery.thread = threading.get_ident()
         try:
             delivery.future = producer._records.send_in(
@@ -168,16 +172,16 @@ class Producer(_core.PollingProducer, TransactionalCalls):
                 raise errors.UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
             raise
 
-    def _is_accepted(self, message: Produced) -> bool:
-        """Return whether the slab has accepted a message, or it has been purged, after an interrupt of `_send`."""
-        callbacks = self._open()._accumulator.pending.contributions.callbacks
-        return not message.delivery.is_pending or message.delivery in callbacks.in_flight(self.reports)
+    def _shm_is_accepted(self, message: Produced) -> bool:
+        """Return whether the slab has accepted a message, or it has been purged, after an interrupt of sending it."""
+        callbacks = self._shm_open()._accumulator.pending.contributions.callbacks
+        return not message.delivery.is_pending or message.delivery in callbacks.in_flight(self._shm_reports)
 
-    def _refused(self, message: Message, partition: int, error: BaseException) -> None:
+    def _shm_refused(self, message: Message, partition: int, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
-        self._count_refusal(message, error)
+        self._shm_count_refusal(message, error)
         is_unknown_partition = isinstance(error, errors.UnknownTopicOrPartitionError) and partition != PARTITION_UA
-        if isinstance(error, _ASYNCHRONOUS) and not self._is_transactional and not is_unknown_partition:
+        if isinstance(error, _ASYNCHRONOUS) and not self._shm_is_transactional and not is_unknown_partition:
             message.report(kafka_error(error))
             return
         message.drop()
@@ -192,16 +196,16 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         with raising_kafka_exceptions():
             raise error
 
-    def _count_refusal(self, message: Message, error: BaseException) -> None:
+    def _shm_count_refusal(self, message: Message, error: BaseException) -> None:
         """Count a message that was not accepted in time; `send` counts those that fail at once."""
-        if self._producer is not None and isinstance(error, errors.KafkaTimeoutError):
-            self._producer._records.count_refusal(message.topic(), error)
+        if self._shm_producer is not None and isinstance(error, errors.KafkaTimeoutError):
+            self._shm_producer._records.count_refusal(message.topic(), error)
 
-    def _failed(self, message: Produced, error: errors.ShmaccumError) -> None:
+    def _shm_failed(self, message: Produced, error: errors.ShmaccumError) -> None:
         """Report a message that was parked, and cannot be sent."""
-        self._count_refusal(message.delivery, error)
+        self._shm_count_refusal(message.delivery, error)
         if is_metadata_timeout(error):
-            producer = self._open()
+            producer = self._shm_open()
             error = producer._destinations.timed_out(message.delivery.topic(), producer.config.delivery_timeout_ms)
             is_unknown = isinstance(error.__cause__, errors.UnknownTopicOrPartitionError)
             error = (errors.UnknownTopicOrPartitionError if is_unknown else errors.DeliveryTimeoutError)(str(error))
@@ -226,12 +230,12 @@ class Producer(_core.PollingProducer, TransactionalCalls):
             TypeError: an argument or a message has the wrong type: then none is sent.
             NotImplementedError: a message has a ``timestamp``.
         """
-        self._open()
+        self._shm_open()
         check_batch(topic, messages, partition)
         accepted = 0
         for message in messages:
             try:
-                self._produce(
+                self._shm_produce(
                     topic,
                     message.get("value"),
                     message.get("key"),
@@ -248,16 +252,16 @@ class Producer(_core.PollingProducer, TransactionalCalls):
 
     # --- reports ------------------------------------------------------------------------------------
 
-    def _poll(self, timeout: float | None) -> int:
+    def _shm_poll(self, timeout: float | None) -> int:
         """Poll where there is more to do than to call callbacks: `poll`."""
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
             remaining = _SLICE_S if deadline is None else deadline - time.monotonic()
-            served = self._serve(0.0)
+            served = self._shm_serve(0.0)
             if served or remaining <= 0:
                 return served
             with raising_kafka_exceptions():
-                self._open().poll(min(remaining, PAUSE_S if self._parking else _SLICE_S))
+                self._shm_open().poll(min(remaining, PAUSE_S if self._shm_parking else _SLICE_S))
 
     def flush(self, timeout: float | None = -1) -> int:
         """Send everything at once, and wait until all messages are reported, up to ``timeout`` s.
@@ -265,49 +269,53 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         Returns:
             How many are not reported.
         """
+        return self._shm_flush(timeout)
+
+    def _shm_flush(self, timeout: float | None) -> int:
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        self._open()
+        self._shm_open()
         while True:
             remaining = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 with raising_kafka_exceptions():
-                    self._open().flush(min(remaining, _SLICE_S))
+                    self._shm_open().flush(min(remaining, _SLICE_S))
             except KafkaException as error:
                 if not isinstance(error.__cause__, errors.KafkaTimeoutError):
                     raise
-            self._serve(0.0)
-            if not len(self) or remaining == 0:
-                return len(self)
+            self._shm_serve(0.0)
+            left = Producer.__len__(self)
+            if not left or remaining == 0:
+                return left
             # Another thread can be between a completion and its report.
-            self._serve(min(remaining, PAUSE_S) if self._parking else 0.001)
+            self._shm_serve(min(remaining, PAUSE_S) if self._shm_parking else 0.001)
 
-    def _serve(self, timeout_s: float) -> int:
-        producer = self._open()
-        if self._parking.topics:
-            self._parking.retry()
+    def _shm_serve(self, timeout_s: float) -> int:
+        producer = self._shm_open()
+        if self._shm_parking.topics:
+            self._shm_parking.retry()
         now = time.monotonic()
-        if timeout_s or producer._accumulator.pending.contributions.has_news or now >= self.next_look:
-            self.next_look = now + _LOOK_S
+        if timeout_s or producer._accumulator.pending.contributions.has_news or now >= self._shm_next_look:
+            self._shm_next_look = now + _LOOK_S
             with raising_kafka_exceptions():
                 producer.poll(timeout_s)
-        if self._translated.error_cb is not None:
-            self._look_for_trouble(self._translated.error_cb)
-        return self.reports.serve()
+        if self._shm_translated.error_cb is not None:
+            self._shm_look_for_trouble(self._shm_translated.error_cb)
+        return self._shm_reports.serve()
 
-    def _look_for_trouble(self, error_cb: Callable[..., Any]) -> None:
+    def _shm_look_for_trouble(self, error_cb: Callable[..., Any]) -> None:
         """Call ``error_cb`` with a trouble of the sender that is new to this producer."""
         now = time.monotonic()
-        if now < self._trouble_check:
+        if now < self._shm_trouble_check:
             return
-        self._trouble_check = now + _TROUBLE_CHECK_S
-        current = self._open().incidents.current()
+        self._shm_trouble_check = now + _TROUBLE_CHECK_S
+        current = self._shm_open().incidents.current()
         trouble = None if current is None else (current.error, current.text, current.first_ms)
-        if current is not None and trouble != self._last_trouble:
-            self._last_trouble = trouble
+        if current is not None and trouble != self._shm_last_trouble:
+            self._shm_last_trouble = trouble
             error_cb(kafka_error(current.error(str(current))))
 
     def __len__(self) -> int:
-        return 0 if self._producer is None else self.reports.waiting
+        return 0 if self._shm_producer is None else self._shm_reports.waiting
 
     def __bool__(self) -> bool:
         return True
@@ -321,38 +329,38 @@ class Producer(_core.PollingProducer, TransactionalCalls):
                 sent yet. They cannot be taken back and are still stored, as librdkafka's can be.
             blocking: has no effect.
         """
-        callbacks = self._open()._accumulator.pending.contributions.callbacks
+        callbacks = self._shm_open()._accumulator.pending.contributions.callbacks
         if in_queue:
-            for parked in self._parking.take():
+            for parked in self._shm_parking.take():
                 parked.delivery.report(new_error("_PURGE_QUEUE", "Local: Purged in queue"))
         if in_queue and in_flight:
             error = new_error("_PURGE_INFLIGHT", "Local: Purged in flight: the record can still be stored")
-            for message in callbacks.in_flight(self.reports):
+            for message in callbacks.in_flight(self._shm_reports):
                 message.report(error)
 
     def close(self) -> bool:
         """Abort an open transaction, flush, run the callbacks, and leave the slab. Returns True."""
-        producer = self._producer
+        producer = self._shm_producer
         if producer is not None:
             try:
                 if producer.config.transactional_id:
                     with raising_kafka_exceptions():
                         producer.close()
                 else:
-                    self.flush()
+                    self._shm_flush(None)
                     producer.close()
-                self.reports.serve()
+                self._shm_reports.serve()
             finally:
                 producer.close(0)
-                self._producer = None
-                self._close_path()
+                self._shm_producer = None
+                self._shm_close_path()
         return True
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close()
+        Producer.close(self)  # not a subclass's, as there
 
     # --- the cluster --------------------------------------------------------------------------------
 
@@ -361,16 +369,16 @@ class Producer(_core.PollingProducer, TransactionalCalls):
 
         Raises KafkaException: no broker answered in time, or the cluster refuses us.
         """
-        return self._metadata(None if topic is None else [topic], timeout)
+        return self._shm_metadata(None if topic is None else [topic], timeout)
 
     def cluster_id(self, timeout: float = -1) -> str | None:
         """Return the cluster's id, with the arguments and errors of `list_topics`."""
-        return self._metadata([], timeout).cluster_id
+        return self._shm_metadata([], timeout).cluster_id
 
-    def _metadata(self, topics: list[str] | None, timeout: float) -> ClusterMetadata:
+    def _shm_metadata(self, topics: list[str] | None, timeout: float) -> ClusterMetadata:
         from shmaccum.compat.confluent.metadata import cluster_metadata  # with the protocol, which takes memory
 
-        config = self._open().config
+        config = self._shm_open().config
         if config.transport != "kafka":
             raise KafkaException(new_error("_NOT_IMPLEMENTED", f"transport {config.transport} has no brokers to ask"))
         with raising_kafka_exceptions():
@@ -389,8 +397,8 @@ _made: weakref.WeakSet[Producer] = weakref.WeakSet()
 def _forget_parents() -> None:
     """In a forked child: drop the parent's reports, as their futures are."""
     for producer in list(_made):
-        producer.reports.clear()
-        producer._parking.clear()
+        producer._shm_reports.clear()
+        producer._shm_parking.clear()
 
 
 os.register_at_fork(after_in_child=_forget_parents)

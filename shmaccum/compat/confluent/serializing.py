@@ -60,19 +60,19 @@ class SerializingProducer(Producer):
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
         settings = dict(conf)
-        self._built: list[Any] = []
-        self._serializers = {field: self._serializer(settings, field) for field in ("key", "value")}
+        self._shm_built: list[Any] = []
+        self._shm_serializers = {field: self._shm_serializer(settings, field) for field in ("key", "value")}
         try:
             super().__init__(settings)
         except BaseException:
-            self._close_built()
+            self._shm_close_built()
             raise
-        for serializer in self._serializers.values():
+        for serializer in self._shm_serializers.values():
             set_resolver = getattr(serializer, "set_cluster_id_resolver", None)
             if callable(set_resolver):
                 set_resolver(self.cluster_id)
 
-    def _serializer(self, settings: dict[str, Any], field: str) -> Any:
+    def _shm_serializer(self, settings: dict[str, Any], field: str) -> Any:
         name = f"{field}.serializer"
         serializer, builder = settings.pop(name, None), settings.pop(f"{name}.builder", None)
         if builder is None:
@@ -82,7 +82,7 @@ class SerializingProducer(Producer):
         serializer, rest = builder.build(dict(settings), field == "key")
         settings.clear()
         settings.update(rest)
-        self._built.append(serializer)
+        self._shm_built.append(serializer)
         return serializer
 
     def produce(  # type: ignore[override]
@@ -101,11 +101,11 @@ class SerializingProducer(Producer):
             KafkaException: a serializer failed (KeySerializationError, ValueSerializationError); or as `Producer`.
             BufferError, TypeError, RuntimeError: as `Producer`.
         """
-        transaction = self._open()._records.transaction
+        transaction = self._shm_open()._records.transaction
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
         serialized = {"key": key, "value": value}
-        for field, serializer in self._serializers.items():
+        for field, serializer in self._shm_serializers.items():
             if serializer is not None:
                 try:
                     serialized[field] = serializer(serialized[field], _context(topic, field, headers))
@@ -115,16 +115,19 @@ class SerializingProducer(Producer):
         if transaction is None:
             super().produce(topic, value, key, partition, on_delivery, timestamp=timestamp, headers=headers)
         else:
-            self._produce(topic, value, key, partition, on_delivery, timestamp, headers, transaction)
+            self._shm_produce(topic, value, key, partition, on_delivery, timestamp, headers, transaction)
 
     def close(self) -> bool:
         """Close the producer, then the serializers that builders made."""
         result = super().close()
-        self._close_built()
+        self._shm_close_built()
         return result
 
-    def _close_built(self) -> None:
-        built, self._built = self._built, []
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()  # a subclass's, as there
+
+    def _shm_close_built(self) -> None:
+        built, self._shm_built = self._shm_built, []
         for serializer in built:
             close = getattr(serializer, "close", None)
             if callable(close):

@@ -84,19 +84,19 @@ def group_of(metadata: object) -> Any:
 class TransactionalCalls:
     """The transactional methods of a producer (`shmaccum.compat.confluent.Producer`)."""
 
-    _open: Callable[[], Producer]
-    _serve: Callable[[float], int]
-    flush: Callable[[float | None], int]
+    _shm_open: Callable[[], Producer]
+    _shm_serve: Callable[[float], int]
+    _shm_flush: Callable[[float | None], int]
 
     def init_transactions(self, timeout: float | None = -1) -> None:
         """See `shmaccum.Producer.init_transactions`; raises KafkaException."""
-        with transactional_call(self._open(), timeout):
-            self._open().init_transactions()
+        with transactional_call(self._shm_open(), timeout):
+            self._shm_open().init_transactions()
 
     def begin_transaction(self) -> None:
         """See `shmaccum.Producer.begin_transaction`; raises KafkaException."""
-        with transactional_call(self._open(), None):
-            self._open().begin_transaction()
+        with transactional_call(self._shm_open(), None):
+            self._shm_open().begin_transaction()
 
     def send_offsets_to_transaction(
         self, positions: Sequence[Any], group_metadata: Any, timeout: float | None = -1
@@ -108,18 +108,18 @@ class TransactionalCalls:
             group_metadata: what its consumer's ``consumer_group_metadata`` returns.
             timeout: seconds.
         """
-        producer = self._open()
+        producer = self._shm_open()
         with transactional_call(producer, timeout):
             producer.send_offsets_to_transaction(offsets_of(positions), group_of(group_metadata))
 
     def commit_transaction(self, timeout: float | None = -1) -> None:
         """Flush, with callbacks, and commit the transaction; raises KafkaException."""
-        self.flush(timeout)
-        with transactional_call(self._open(), timeout):
-            self._open().commit_transaction()
+        self._shm_flush(timeout)
+        with transactional_call(self._shm_open(), timeout):
+            self._shm_open().commit_transaction()
 
     def abort_transaction(self, timeout: float | None = -1) -> None:
         """Abort the transaction and run the callbacks of its messages; raises KafkaException."""
-        with transactional_call(self._open(), timeout):
-            self._open().abort_transaction()
-        self._serve(0.0)
+        with transactional_call(self._shm_open(), timeout):
+            self._shm_open().abort_transaction()
+        self._shm_serve(0.0)
