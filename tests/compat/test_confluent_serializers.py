@@ -128,7 +128,7 @@ def test_key_and_value_have_serializers_of_their_own(existing: str, stored: Make
 
     headers = [("name", b"value")]
     own = {"key.serializer": DoubleSerializer(), "value.serializer": serialize}
-    producer = confluent(own, SerializingProducer)
+    producer = confluent(own, SerializingProducer[float, int])
     producer.produce(existing, key=-31.2, value=5, partition=0, headers=headers)
     producer.produce_batch(existing, [{"value": b"bytes"}], partition=0)
     producer.flush()

@@ -88,7 +88,7 @@ try:
 except KafkaException as exception:
     assert exception.code == KafkaError._VALUE_SERIALIZATION and exception.name == "_VALUE_SERIALIZATION"
 contexts = []
-serializing._shm_serializers["value"] = lambda value, context: contexts.append((context.topic, context.field)) or b""
+serializing._value_serializer = lambda value, context: contexts.append((context.topic, context.field)) or b""
 serializing.produce("t", value=1)
 assert contexts == [("t", "value")]
 serializing.close()

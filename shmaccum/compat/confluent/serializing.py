@@ -7,11 +7,21 @@ their own client of the registry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from shmaccum.compat.confluent.arguments import DeliveryCallback
 from shmaccum.compat.confluent.errors import KafkaException, new_error
 from shmaccum.compat.confluent.producer import PARTITION_UA, Producer
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers bring it
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
 
 
 class StandInSerializationContext:
@@ -47,8 +57,17 @@ def _failure(field: str, error: Exception) -> Exception:
     return failure
 
 
-class SerializingProducer(Producer):
-    """A producer with ``key.serializer`` and ``value.serializer``, or their ``.builder``.
+def _serialized(serializer: Any, data: Any, topic: str, field: str, headers: Any) -> Any:
+    if serializer is None:
+        return data
+    try:
+        return serializer(data, _context(topic, field, headers))
+    except Exception as error:
+        raise _failure(field, error) from error
+
+
+class SerializingProducer(Producer, Generic[K, V]):
+    """A producer of keys K and values V with ``key.serializer`` and ``value.serializer``, or their ``.builder``.
 
     Args:
         conf: the serializers, and the settings of `Producer`.
@@ -61,13 +80,14 @@ class SerializingProducer(Producer):
     def __init__(self, conf: Mapping[str, Any]) -> None:
         settings = dict(conf)
         self._shm_built: list[Any] = []
-        self._shm_serializers = {field: self._shm_serializer(settings, field) for field in ("key", "value")}
+        self._key_serializer = self._shm_serializer(settings, "key")  # named as there: ddtrace calls it
+        self._value_serializer = self._shm_serializer(settings, "value")
         try:
             super().__init__(settings)
         except BaseException:
             self._shm_close_built()
             raise
-        for serializer in self._shm_serializers.values():
+        for serializer in (self._key_serializer, self._value_serializer):
             set_resolver = getattr(serializer, "set_cluster_id_resolver", None)
             if callable(set_resolver):
                 set_resolver(self.cluster_id)
@@ -88,8 +108,8 @@ class SerializingProducer(Producer):
     def produce(  # type: ignore[override]
         self,
         topic: str,
-        key: Any = None,
-        value: Any = None,
+        key: K | None = None,
+        value: V | None = None,
         partition: int = PARTITION_UA,
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
@@ -104,18 +124,12 @@ class SerializingProducer(Producer):
         transaction = self._shm_open()._records.transaction
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-        serialized = {"key": key, "value": value}
-        for field, serializer in self._shm_serializers.items():
-            if serializer is not None:
-                try:
-                    serialized[field] = serializer(serialized[field], _context(topic, field, headers))
-                except Exception as error:
-                    raise _failure(field, error) from error
-        value, key = serialized["value"], serialized["key"]
+        key_bytes = _serialized(self._key_serializer, key, topic, "key", headers)
+        value_bytes = _serialized(self._value_serializer, value, topic, "value", headers)
         if transaction is None:
-            super().produce(topic, value, key, partition, on_delivery, timestamp=timestamp, headers=headers)
+            super().produce(topic, value_bytes, key_bytes, partition, on_delivery, timestamp=timestamp, headers=headers)
         else:
-            self._shm_produce(topic, value, key, partition, on_delivery, timestamp, headers, transaction)
+            self._shm_produce(topic, value_bytes, key_bytes, partition, on_delivery, timestamp, headers, transaction)
 
     def close(self) -> bool:
         """Close the producer, then the serializers that builders made."""
