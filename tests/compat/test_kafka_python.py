@@ -13,6 +13,7 @@ from brokers import PATIENCE_S, wait_for_markers
 from fixture_types import Link, Make, MonkeyPatch, Start
 from kafka.errors import (
     IllegalStateError,
+    InvalidTimestampError,
     KafkaConfigurationError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
@@ -107,6 +108,9 @@ def test_arguments_are_refused_as_there(existing: str, values: Make, kafka_pytho
         ({}, ValueError),
         ({"value": b"v", "partition": 99}, ValueError),
         ({"value": b"v", "partition": -1}, ValueError),
+        ({"value": b"v", "partition": "0"}, TypeError),
+        ({"value": b"v", "timestamp_ms": 1.5}, TypeError),
+        ({"value": b"v", "timestamp_ms": -1}, InvalidTimestampError),
         ({"value": 5}, TypeError),
         ({"value": b"v", "key": 5}, TypeError),
         ({"value": b"v", "headers": ("a", b"b")}, TypeError),

@@ -80,6 +80,7 @@ class KafkaProducer:
             TypeError: an argument has the wrong type.
             ValueError: key and value are both None; the topic's name is not allowed; there is no such partition.
             MessageSizeTooLargeError: the record is larger than ``max_request_size``.
+            InvalidTimestampError: the timestamp is negative, or takes more than 63 bits.
             IllegalStateError: the producer is closed, or there is no transaction.
         """
         producer = self._open()
@@ -106,6 +107,12 @@ class KafkaProducer:
             future = path.send_in(transaction, topic, value_bytes, key_bytes, headers, partition, timestamp_ms, None)
         except (errors.InvalidTopicError, errors.UnknownTopicOrPartitionError) as error:
             raise ValueError(str(error)) from error
+        except errors.SerializationError as error:
+            raise TypeError(str(error)) from error
+        except errors.InvalidTimestampError as error:
+            if not isinstance(timestamp_ms, int):
+                raise TypeError(str(error)) from error
+            raise their_error(error) from error
         except errors.ShmaccumError as error:
             if (
                 isinstance(error, errors.KafkaError)
