@@ -72,6 +72,18 @@ def test_librdkafkas_settings_become_kafkas(given: dict[str, Any], name: str, va
     assert parsed(given)[name] == value
 
 
+def test_numbers_that_no_setting_can_have_are_refused() -> None:
+    """Without the check, a negative limit made each message one too many."""
+    for name, value in (
+        ("queue.buffering.max.messages", -1),
+        ("linger.ms", float("nan")),
+        ("message.timeout.ms", "inf"),
+        ("batch.size", "12kb"),
+    ):
+        with pytest.raises(ConfigError, match=str(value)):
+            parsed({name: value})
+
+
 def test_credentials_of_librdkafka(tmp_path: Path) -> None:
     config = parsed(
         security_protocol="sasl_ssl", sasl_mechanisms="SCRAM-SHA-256", sasl_username="user", sasl_password="secret"

@@ -161,6 +161,8 @@ def translate(given: Mapping[str, object]) -> Translated:
         conf = {**of_topics, **conf}
     on_delivery, error_cb = _callback(conf, "on_delivery"), _callback(conf, "error_cb")
     max_messages = _integer(conf, "queue.buffering.max.messages", _MOST_MESSAGES) or _INT_MAX
+    if max_messages < 0:
+        raise ConfigError(f"queue.buffering.max.messages = {max_messages}: must be at least 0, which is no limit")
     conf.pop("queue.buffering.max.messages", None)
     only_errors = _boolean(conf, "delivery.report.only.error")
     partitioner = _partitioner(conf)
@@ -268,6 +270,9 @@ def _integer(conf: Mapping[str, object], name: str, default: int) -> int:
 
 def _float(conf: Mapping[str, object], name: str) -> float:
     try:
-        return float(str(conf[name]))
+        number = float(str(conf[name]))
     except ValueError:
-        raise ConfigError(f'Invalid value for configuration property "{name}": {conf[name]!r}') from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f'Invalid value for configuration property "{name}": {conf[name]!r}')
+    return number
