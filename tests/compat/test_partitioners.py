@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import confluent_kafka
+import pytest
 from brokers import PATIENCE_S, consume
 from fixture_types import Make
 from hypothesis import given
@@ -38,6 +39,20 @@ def test_a_null_key_has_one_partition_or_any() -> None:
         assert PARTITIONERS[name](None, 7) is None
     assert PARTITIONERS["consistent_random"](b"", 7) is None
     assert PARTITIONERS["random"](b"key", 7) is None
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "keys"), [("random", ["", *map(str, range(20))]), ("consistent_random", [None, ""])]
+)
+def test_at_random_is_the_sticky_partition_whatever_the_key(
+    existing: str, confluent: Make, partitioner: str, keys: list[str | None]
+) -> None:
+    places: set[int] = set()
+    producer = confluent({"partitioner": partitioner})
+    for key in keys:
+        producer.produce(existing, b"value", key, callback=lambda _, message: places.add(message.partition()))
+    assert producer.flush() == 0
+    assert len(places) == 1
 
 
 def test_keys_stay_in_their_partitions(

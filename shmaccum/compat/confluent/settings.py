@@ -174,6 +174,7 @@ def translate(given: Mapping[str, object]) -> Translated:
         if kafkas in _OURS:
             settings[kafkas] = value
     _convert(settings, special)
+    settings["partitioner.ignore.keys"] = True  # of a key that has a partition, it is given
     settings.setdefault("max.block.ms", _TRANSACTIONAL_BLOCK_MS if settings.get("transactional.id") else 0)
     config = ProducerConfig.parse(settings)
     wait_ms = min(_TOPIC_WAIT_MS, config.delivery_timeout_ms)
