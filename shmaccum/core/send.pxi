@@ -871,7 +871,7 @@ cdef class PollingProducer:
         if isinstance(key, str):
             key = PyUnicode_AsUTF8String(key)
         number = None
-        if partition != ANY_PARTITION:
+        if partition is not None and partition != ANY_PARTITION:
             number = partition
         elif key is not None or not self.is_sticky:
             destination = <Destination>path.destinations.get(topic)

@@ -293,6 +293,7 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(existing: str, conflue
     for arguments, code in (
         ((existing, b"x" * 2000), KafkaError.MSG_SIZE_TOO_LARGE),
         ((existing, b"x", b"key", 99), KafkaError._UNKNOWN_PARTITION),
+        ((existing, b"x", b"key", -2), KafkaError._UNKNOWN_PARTITION),
     ):
         with pytest.raises(KafkaException) as caught:
             producer.produce(*arguments)

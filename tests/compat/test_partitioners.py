@@ -55,6 +55,22 @@ def test_at_random_is_the_sticky_partition_whatever_the_key(
     assert len(places) == 1
 
 
+def test_a_partition_of_none_is_no_partition(existing: str, confluent: Make) -> None:
+    places: dict[bytes, set[int]] = {}
+    producer = confluent()
+    for number in range(20):
+        for partition in (None, -1):
+            producer.produce(
+                existing,
+                b"value",
+                f"key {number}",
+                partition,
+                lambda _, message: places.setdefault(message.key(), set()).add(message.partition()),
+            )
+    assert producer.flush() == 0
+    assert [len(found) for found in places.values()] == [1] * 20
+
+
 def test_keys_stay_in_their_partitions(
     kafka: KafkaCluster, settings: dict[str, Any], topic: str, confluent: Make
 ) -> None:

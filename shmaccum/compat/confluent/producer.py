@@ -116,7 +116,8 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         key, value = as_bytes("key", key), as_bytes("value", value)
-        partition, timestamp = as_int("partition", partition), as_int("timestamp", timestamp)
+        partition = PARTITION_UA if partition is None else as_int("partition", partition)
+        timestamp = as_int("timestamp", timestamp)
         headers = header_list(headers)
         if self._shm_reports.waiting >= self._shm_translated.max_messages:
             raise BufferError("Local: Queue full")
@@ -129,6 +130,8 @@ class Producer(_core.PollingProducer, TransactionalCalls):
     def _shm_number(self, topic: str, key: bytes | None, partition: int) -> int | None:
         """Return the partition to ask for; None for any one. Raises KafkaTimeoutError: the topic is not known yet."""
         partitioner = self._shm_translated.partitioner
+        if partition < PARTITION_UA:
+            raise errors.UnknownTopicOrPartitionError(f"{topic} has no partition {partition}")
         if partition != PARTITION_UA:
             return partition
         if not key and partitioner(key, 1) is None:
