@@ -247,7 +247,7 @@ class Brokers:
         """Close all connections, and the poller."""
         for broker in list(self._brokers.values()):
             if broker.connection is not None:
-                broker.connection.close(None, "closed with the sender")
+                broker.connection.close(None, "closed by this process")
             if broker.lookup is not None:
                 broker.lookup.cancel()
         self.background_calls.close()

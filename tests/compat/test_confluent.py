@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import struct
 import threading
 import weakref
@@ -429,7 +430,10 @@ def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, con
     assert values(existing) == [b"first", b"purged"]
 
 
-def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+def test_list_topics_describes_the_cluster(
+    existing: str, settings: dict[str, Any], confluent: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     producer = confluent()
     ours, theirs = (each.list_topics(timeout=PATIENCE_S) for each in (producer, confluent_kafka.Producer(settings)))
     assert (ours.cluster_id, ours.controller_id) == (theirs.cluster_id, theirs.controller_id)
@@ -448,6 +452,7 @@ def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, An
     assert list(producer.list_topics(existing).topics) == [existing]
     assert producer.list_topics("no-such-topic").topics["no-such-topic"].error == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert producer.cluster_id(PATIENCE_S) == theirs.cluster_id
+    assert "closed by this process" in caplog.text, "each call has a connection of its own"
 
 
 def test_callbacks_can_produce(existing: str, values: Make, confluent: Make) -> None:
