@@ -113,13 +113,15 @@ def test_a_refused_message_fails_the_transaction(existing: str, transactional: A
         transactional.produce(existing, b"value", partition=0)
     assert caught.value.args[0].code() == KafkaError._STATE
     assert len(transactional) == 0
-    transactional.begin_transaction()
-    with pytest.raises(KafkaException):
-        transactional.produce(existing, b"x" * (2 << 20), partition=0)
-    with pytest.raises(KafkaException) as caught:
-        transactional.commit_transaction()
-    assert caught.value.args[0].txn_requires_abort()
-    transactional.abort_transaction()
+    for value, partition in ((b"x" * (2 << 20), 0), (b"value", 99)):
+        transactional.begin_transaction()
+        with pytest.raises(KafkaException):
+            transactional.produce(existing, value, partition=partition)
+        with pytest.raises(KafkaException) as caught:
+            transactional.commit_transaction()
+        error = caught.value.args[0]
+        assert (error.txn_requires_abort(), error.retriable()) == (True, False)
+        transactional.abort_transaction()
     transactional.begin_transaction()
     transactional.commit_transaction()
 

@@ -168,16 +168,17 @@ def _phrase(name: str) -> str:
 def kafka_error(error: errors.ShmaccumError, *, retriable: bool | None = None, txn_requires_abort: bool = False) -> Any:
     """Return an error of ours as a KafkaError; ``retriable`` by default as its class says.
 
-    A fatal error never has ``txn_requires_abort``, as in librdkafka.
+    At most one of fatal, ``txn_requires_abort`` and ``retriable`` holds, as in librdkafka: programs repeat a call as
+    long as its error is retriable.
     """
     kind = next((_KINDS[each] for each in type(error).__mro__ if each in _KINDS), _OTHER)
     code, phrase = CODES[kind.name], kind.phrase
-    can_retry = isinstance(error, OurKafkaError) and error.retriable
+    can_retry = isinstance(error, OurKafkaError) and error.retriable if retriable is None else retriable
     if kind is _OTHER and isinstance(error, OurKafkaError) and error.code > 0:
         code, phrase = error.code, ""
     text = f"{phrase}: {error}" if phrase else str(error)
     must_abort = txn_requires_abort and not kind.is_fatal
-    return KafkaError(code, text, kind.is_fatal, can_retry if retriable is None else retriable, must_abort)
+    return KafkaError(code, text, kind.is_fatal, can_retry and not (must_abort or kind.is_fatal), must_abort)
 
 
 def new_error(name: str, text: str, *, retriable: bool = False) -> Any:
