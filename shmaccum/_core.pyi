@@ -1235,18 +1235,18 @@ class Message:
         """Return None: it is not known here."""
 
 @disjoint_base
-class PollingProducer:
-    """The part of `shmaccum.compat.confluent.Producer` that produces and polls.
+class PollingCalls:
+    """What produces and polls for a `shmaccum.compat.confluent.Producer`.
 
     Attributes:
-        _shm_reports: of its messages.
-        _shm_next_look: monotonic seconds; from then on, `poll` looks for more than reports.
+        reports: of its messages.
+        next_look: monotonic seconds; from then on, `PollingProducer.poll` looks for more than reports.
     """
 
-    _shm_next_look: float
+    next_look: float
     @property
-    def _shm_reports(self) -> Reports: ...
-    def _shm_open_path(
+    def reports(self) -> Reports: ...
+    def _open_path(
         self,
         reports: Reports,
         path: RecordPath,
@@ -1256,7 +1256,13 @@ class PollingProducer:
         header_list: Callable[[Any], list[tuple[str, bytes | None]]],
         max_messages: int,
     ) -> None: ...
-    def _shm_close_path(self) -> None: ...
+    def _close_path(self) -> None: ...
+
+@disjoint_base
+class PollingProducer:
+    """The part of `shmaccum.compat.confluent.Producer` that produces and polls, by its calls: ``_shm``."""
+
+    _shm: Any
     def produce(
         self,
         topic: str,

@@ -9,10 +9,6 @@ reported, refused or purged. Only `Reports.serve` calls callbacks, so an error t
 with its report; nothing else that it holds can lead back to it.
 """
 
-cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident()
-
-
 cdef enum:
     MESSAGE_PENDING = 0
     MESSAGE_DUE = 1

@@ -788,16 +788,16 @@ cdef class AsyncProducer:
         return future
 
 
-cdef class PollingProducer:
-    """The part of `shmaccum.compat.confluent.Producer` that produces and polls.
+cdef class PollingCalls:
+    """What produces and polls for a `shmaccum.compat.confluent.Producer`.
 
     Attributes:
-        _shm_reports: of its messages.
-        _shm_next_look: monotonic seconds; from then on, `poll` looks for more than reports.
+        reports: of its messages.
+        next_look: monotonic seconds; from then on, `PollingProducer.poll` looks for more than reports.
     """
 
-    cdef readonly Reports _shm_reports
-    cdef public double _shm_next_look
+    cdef readonly Reports reports
+    cdef public double next_look
     cdef RecordPath path
     cdef dict parked
     cdef object partitioner
@@ -807,7 +807,7 @@ cdef class PollingProducer:
     cdef object header_list
     cdef Py_ssize_t max_messages
 
-    def _shm_open_path(
+    def _open_path(
         self,
         Reports reports not None,
         RecordPath path not None,
@@ -828,41 +828,21 @@ cdef class PollingProducer:
             header_list: makes a list of pairs of what a message's headers are given as.
             max_messages: most that are not reported.
         """
-        self._shm_reports, self.path, self.parked = reports, path, parked
+        self.reports, self.path, self.parked = reports, path, parked
         self.partitioner, self.callback = partitioner, callback
         self.header_list, self.max_messages = header_list, max_messages
         self.is_sticky = partitioner(None, 1) is None
 
-    def _shm_close_path(self):
+    def _close_path(self):
         """Leave all calls to Python code."""
         self.path = None
-
-    def produce(
-        self, topic, value=None, key=None, partition=ANY_PARTITION, callback=None, on_delivery=None, timestamp=0,
-        headers=None
-    ):
-        """Send a message; its callback runs in a later `poll` or `flush`.
-
-        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
-        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
-
-        Raises:
-            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
-            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
-            TypeError: an argument has the wrong type.
-            RuntimeError: the producer is closed.
-        """
-        if callback is None:
-            callback = on_delivery
-        if not self._try_produce(topic, value, key, partition, callback, timestamp, headers):
-            self._shm_produce(topic, value, key, partition, callback, timestamp, headers)
 
     cdef bint _try_produce(self, topic, value, key, partition, callback, timestamp, headers) except -1:
         """Send a message that no Python code has to see, and that waits for nothing; return whether it is sent."""
         cdef RecordPath path = self.path
         cdef Destination destination
         cdef Message message
-        if path is None or self.parked or self._shm_reports.waiting >= self.max_messages or type(topic) is not str:
+        if path is None or self.parked or self.reports.waiting >= self.max_messages or type(topic) is not str:
             return False
         if headers is not None:
             headers = self.header_list(headers)
@@ -879,11 +859,11 @@ cdef class PollingProducer:
                 return False
             number = self.partitioner(key, destination.count)  # of another generation: it is not sent
         message = Message.__new__(Message)
-        message._begin(self._shm_reports, topic, key, value, headers, self.callback if callback is None else callback)
+        message._begin(self.reports, topic, key, value, headers, self.callback if callback is None else callback)
         try:
             future = path._try_send(topic, value, key, headers, number, timestamp or None, message)
         except BaseException as error:
-            self._shm_refused(message, partition, error)
+            self._refused(message, partition, error)
             return True
         if future is None:
             message.drop()
@@ -891,12 +871,8 @@ cdef class PollingProducer:
         message.future = future
         return True
 
-    def poll(self, timeout=-1):
-        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
-
-        Returns:
-            How many messages were reported.
-        """
+    cdef object _poll_now(self, timeout):
+        """Call the callbacks of reported messages; leave the call to Python code if there is more to do."""
         cdef RecordPath path = self.path
         if (
             timeout == 0  # as programs poll after every message
@@ -904,7 +880,47 @@ cdef class PollingProducer:
             and not self.parked
             and path.appender.segment is not None
             and not path.appender.contributions._has_news()
-            and _monotonic_s() < self._shm_next_look
+            and _monotonic_s() < self.next_look
         ):
-            return self._shm_reports._serve() if self._shm_reports.due else 0
-        return self._shm_poll(timeout)
+            return self.reports._serve() if self.reports.due else 0
+        return self._poll(timeout)
+
+
+cdef class PollingProducer:
+    """The part of `shmaccum.compat.confluent.Producer` that produces and polls, by its calls: ``_shm``."""
+
+    cdef public PollingCalls _shm
+
+    cdef PollingCalls _calls(self):
+        if self._shm is None:
+            raise RuntimeError("Producer has been closed")
+        return self._shm
+
+    def produce(
+        self, topic, value=None, key=None, partition=ANY_PARTITION, callback=None, on_delivery=None, timestamp=0,
+        headers=None
+    ):
+        """Send a message; its callback runs in a later `poll` or `flush`.
+
+        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
+        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
+
+        Raises:
+            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
+            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
+            TypeError: an argument has the wrong type.
+            RuntimeError: the producer is closed.
+        """
+        cdef PollingCalls calls = self._calls()
+        if callback is None:
+            callback = on_delivery
+        if not calls._try_produce(topic, value, key, partition, callback, timestamp, headers):
+            calls.produce(topic, value, key, partition, callback, timestamp, headers)
+
+    def poll(self, timeout=-1):
+        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
+
+        Returns:
+            How many messages were reported.
+        """
+        return self._calls()._poll_now(timeout)

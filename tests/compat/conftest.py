@@ -85,15 +85,15 @@ def confluent(kept: set[str], request: pytest.FixtureRequest) -> Iterator[Make]:
         if "queue.buffering.max.kbytes" not in given:
             own["buffer.memory"] = 1 << 20
         made.append(kind(own | given))
-        kept.add(made[-1]._shm_producer.config.slab_name(os.geteuid()))
+        kept.add(made[-1]._shm.producer.config.slab_name(os.geteuid()))
         return made[-1]
 
     yield make
     for producer in made:
         with contextlib.suppress(Exception):
             producer.purge()
-            if producer._shm_producer is not None:
-                producer._shm_producer.close(0)
+            if producer._shm.producer is not None:
+                producer._shm.producer.close(0)
 
 
 @pytest.fixture

@@ -328,7 +328,7 @@ def test_a_full_slab_is_a_buffer_error(existing: str, confluent: Make) -> None:
         while True:
             producer.produce(existing, b"x" * 10_000)
 
-    with stopped_sender(producer._shm_producer):
+    with stopped_sender(producer._shm.producer):
         with pytest.raises(BufferError, match="Local: Queue full"):
             fill()
         accepted = len(producer)
@@ -387,11 +387,11 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
     producer = confluent()
     producer.produce(existing, b"first", partition=0)
     producer.flush()
-    records = producer._shm_producer._records
+    records = producer._shm.producer._records
     send_in, sent = records.send_in, [b"%d" % number for number in range(4)]
     for value in sent:
-        message = Message(producer._shm_reports, existing, None, value, None, lambda *report: reports.append(report))
-        producer._shm_parking.add(Produced(message, 0, 0, None))
+        message = Message(producer._shm.reports, existing, None, value, None, lambda *report: reports.append(report))
+        producer._shm.parking.add(Produced(message, 0, 0, None))
 
     def interrupted(*arguments: Any) -> Any:
         """Send a message at the second call for it; both are interrupted."""
@@ -403,10 +403,10 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
 
     calls: list[Any] = []
     monkeypatch.setattr(records, "send_in", interrupted)
-    while producer._shm_parking:
-        producer._shm_parking._next = 0.0
+    while producer._shm.parking:
+        producer._shm.parking._next = 0.0
         with contextlib.suppress(error):
-            producer._shm_parking.retry()
+            producer._shm.parking.retry()
     assert producer.flush() == 0
     assert len(calls) == 2 * len(sent)
     assert [failure for failure, _ in reports] == [None] * len(sent)
@@ -419,7 +419,7 @@ def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, con
     producer = confluent()
     producer.produce(existing, b"first", partition=0)
     producer.flush()
-    with stopped_sender(producer._shm_producer):
+    with stopped_sender(producer._shm.producer):
         producer.produce(existing, b"purged", partition=0, callback=lambda error, _: codes.append(error.code()))
         producer.purge(in_queue=False)
         assert (producer.flush(0.01), codes) == (1, [])
@@ -536,8 +536,8 @@ def test_a_producer_that_is_dropped_keeps_no_message(tmp_path: Path, slab_name: 
     producer.produce("t", b"value", callback=program.note)
     with pytest.raises(KafkaException, match="no brokers to ask"):
         producer.list_topics()
-    shared = producer._shm_open()
-    while not producer._shm_reports.due:
+    shared = producer._shm.opened()
+    while not producer._shm.reports.due:
         shared.poll(0.1)
     del program, producer
     gc.collect()

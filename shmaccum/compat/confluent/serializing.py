@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 from shmaccum.compat.confluent.arguments import DeliveryCallback
+from shmaccum.compat.confluent.calls import PARTITION_UA
 from shmaccum.compat.confluent.errors import KafkaException, new_error
-from shmaccum.compat.confluent.producer import PARTITION_UA, Producer
+from shmaccum.compat.confluent.producer import Producer
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # type checkers bring it
@@ -66,6 +67,28 @@ def _serialized(serializer: Any, data: Any, topic: str, field: str, headers: Any
         raise _failure(field, error) from error
 
 
+def _serializer(settings: dict[str, Any], field: str, built: list[Any]) -> Any:
+    """Return the serializer that settings give, and take it out of them; ``built`` gets one that a builder made."""
+    name = f"{field}.serializer"
+    serializer, builder = settings.pop(name, None), settings.pop(f"{name}.builder", None)
+    if builder is None:
+        return serializer
+    if serializer is not None:
+        raise ValueError(f"Cannot configure both {name} and {name}.builder; use one or the other")
+    serializer, rest = builder.build(dict(settings), field == "key")
+    settings.clear()
+    settings.update(rest)
+    built.append(serializer)
+    return serializer
+
+
+def _close_all(serializers: list[Any]) -> None:
+    while serializers:
+        close = getattr(serializers.pop(0), "close", None)
+        if callable(close):
+            close()
+
+
 class SerializingProducer(Producer, Generic[K, V]):
     """A producer of keys K and values V with ``key.serializer`` and ``value.serializer``, or their ``.builder``.
 
@@ -78,32 +101,19 @@ class SerializingProducer(Producer, Generic[K, V]):
     """
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
-        settings = dict(conf)
-        self._shm_built: list[Any] = []
-        self._key_serializer = self._shm_serializer(settings, "key")  # named as there: ddtrace calls it
-        self._value_serializer = self._shm_serializer(settings, "value")
+        settings, built = dict(conf), list[Any]()
+        self._key_serializer = _serializer(settings, "key", built)  # named as there: ddtrace calls it
+        self._value_serializer = _serializer(settings, "value", built)
+        self._shm.serializers = built
         try:
             super().__init__(settings)
         except BaseException:
-            self._shm_close_built()
+            _close_all(built)
             raise
         for serializer in (self._key_serializer, self._value_serializer):
             set_resolver = getattr(serializer, "set_cluster_id_resolver", None)
             if callable(set_resolver):
                 set_resolver(self.cluster_id)
-
-    def _shm_serializer(self, settings: dict[str, Any], field: str) -> Any:
-        name = f"{field}.serializer"
-        serializer, builder = settings.pop(name, None), settings.pop(f"{name}.builder", None)
-        if builder is None:
-            return serializer
-        if serializer is not None:
-            raise ValueError(f"Cannot configure both {name} and {name}.builder; use one or the other")
-        serializer, rest = builder.build(dict(settings), field == "key")
-        settings.clear()
-        settings.update(rest)
-        self._shm_built.append(serializer)
-        return serializer
 
     def produce(  # type: ignore[override]
         self,
@@ -121,7 +131,7 @@ class SerializingProducer(Producer, Generic[K, V]):
             KafkaException: a serializer failed (KeySerializationError, ValueSerializationError); or as `Producer`.
             BufferError, TypeError, RuntimeError: as `Producer`.
         """
-        transaction = self._shm_open()._records.transaction
+        transaction = self._shm.opened()._records.transaction
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
         key_bytes = _serialized(self._key_serializer, key, topic, "key", headers)
@@ -129,20 +139,13 @@ class SerializingProducer(Producer, Generic[K, V]):
         if transaction is None:
             super().produce(topic, value_bytes, key_bytes, partition, on_delivery, timestamp=timestamp, headers=headers)
         else:
-            self._shm_produce(topic, value_bytes, key_bytes, partition, on_delivery, timestamp, headers, transaction)
+            self._shm.produce(topic, value_bytes, key_bytes, partition, on_delivery, timestamp, headers, transaction)
 
     def close(self) -> bool:
         """Close the producer, then the serializers that builders made."""
         result = super().close()
-        self._shm_close_built()
+        _close_all(self._shm.serializers)
         return result
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()  # a subclass's, as there
-
-    def _shm_close_built(self) -> None:
-        built, self._shm_built = self._shm_built, []
-        for serializer in built:
-            close = getattr(serializer, "close", None)
-            if callable(close):
-                close()

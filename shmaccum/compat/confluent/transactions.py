@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.compat.confluent.errors import KafkaException, kafka_error, new_error
 from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, ShmaccumError
 from shmaccum.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from shmaccum.compat.confluent.calls import Calls
 
 _GROUP_MAGIC: Final = b"CGMDv2:"
 """Begins what ``Consumer.consumer_group_metadata`` of confluent-kafka returns (``rdkafka_cgrp.c``)."""
@@ -84,19 +87,17 @@ def group_of(metadata: object) -> Any:
 class TransactionalCalls:
     """The transactional methods of a producer (`shmaccum.compat.confluent.Producer`)."""
 
-    _shm_open: Callable[[], Producer]
-    _shm_serve: Callable[[float], int]
-    _shm_flush: Callable[[float | None], int]
+    _shm: Calls
 
     def init_transactions(self, timeout: float | None = -1) -> None:
         """See `shmaccum.Producer.init_transactions`; raises KafkaException."""
-        with transactional_call(self._shm_open(), timeout):
-            self._shm_open().init_transactions()
+        with transactional_call(self._shm.opened(), timeout):
+            self._shm.opened().init_transactions()
 
     def begin_transaction(self) -> None:
         """See `shmaccum.Producer.begin_transaction`; raises KafkaException."""
-        with transactional_call(self._shm_open(), None):
-            self._shm_open().begin_transaction()
+        with transactional_call(self._shm.opened(), None):
+            self._shm.opened().begin_transaction()
 
     def send_offsets_to_transaction(
         self, positions: Sequence[Any], group_metadata: Any, timeout: float | None = -1
@@ -108,18 +109,18 @@ class TransactionalCalls:
             group_metadata: what its consumer's ``consumer_group_metadata`` returns.
             timeout: seconds.
         """
-        producer = self._shm_open()
+        producer = self._shm.opened()
         with transactional_call(producer, timeout):
             producer.send_offsets_to_transaction(offsets_of(positions), group_of(group_metadata))
 
     def commit_transaction(self, timeout: float | None = -1) -> None:
         """Flush, with callbacks, and commit the transaction; raises KafkaException."""
-        self._shm_flush(timeout)
-        with transactional_call(self._shm_open(), timeout):
-            self._shm_open().commit_transaction()
+        self._shm.flush(timeout)
+        with transactional_call(self._shm.opened(), timeout):
+            self._shm.opened().commit_transaction()
 
     def abort_transaction(self, timeout: float | None = -1) -> None:
         """Abort the transaction and run the callbacks of its messages; raises KafkaException."""
-        with transactional_call(self._shm_open(), timeout):
-            self._shm_open().abort_transaction()
-        self._shm_serve(0.0)
+        with transactional_call(self._shm.opened(), timeout):
+            self._shm.opened().abort_transaction()
+        self._shm.serve(0.0)
