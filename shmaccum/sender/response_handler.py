@@ -143,15 +143,18 @@ class ResponseHandler:
         return may_succeed and batch.created_ms + batch.timeout_ms > now_ms
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
+        what = f"{response.batch.record_count} records of {response.batch.topic_partition}"
         if _is_out_of_order(response) and self._doubt.suspend(batch):
-            logger.warning("%s; %r is stored if a batch behind it is", response.message, batch, extra=_seldom(response))
+            logger.warning(
+                "%s; %s are stored if those behind them are", response.message, what, extra=_seldom(response)
+            )
             return
-        logger.warning("%s; retrying %r", response.message, batch, extra=_seldom(response))
+        logger.warning("%s; retrying %s", response.message, what, extra=_seldom(response))
         self._accumulator.reenqueue(batch, now_ms, self._note(batch, response))
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
-        records = response.batch.record_count
-        logger.error("%s; failed %d records of %r", response.message, records, batch, extra=_seldom(response, "failed"))
+        count, of = response.batch.record_count, response.batch.topic_partition
+        logger.error("%s; failed %d records of %s", response.message, count, of, extra=_seldom(response, "failed"))
         if response.error is errors.ProducerFencedError and response.batch.transactional_id is None:
             self._sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(batch, response))

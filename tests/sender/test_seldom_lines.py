@@ -35,8 +35,8 @@ def test_refused_and_retried_batches_are_one_line_each(fake: FakeBroker, slab_na
         for _ in range(20):
             assert isinstance(producer.send("t", b"v", partition=0).exception(20), InvalidRecordError)
     wait_until_gone(slab_name)
-    assert_one_of_20(log, "; retrying ")
-    assert_one_of_20(log, "InvalidRecordError for t-")
+    assert_one_of_20(log, "; retrying 1 records of t-0")
+    assert_one_of_20(log, "InvalidRecordError for t-0; failed 1 records of t-0")
 
 
 def test_the_last_lines_of_a_burst_are_counted(caplog: pytest.LogCaptureFixture) -> None:
