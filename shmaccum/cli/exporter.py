@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from shmaccum.cli.settings_arguments import address, seconds
+from shmaccum.errors import ConfigError
 from shmaccum.shm.names import check_name
 
 _DEFAULT: Final = ("127.0.0.1", 9975)
@@ -61,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve, write or push the metrics."""
+    if args.every is not None and args.textfile is None:
+        raise ConfigError("--every needs --textfile; with --otlp, set OTEL_METRIC_EXPORT_INTERVAL (milliseconds)")
     slabs = [check_name(name) for name in args.slabs] or None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if args.otlp:

@@ -65,6 +65,12 @@ def test_a_file_that_is_written_again_and_again(shmaccum: Command, tmp_path: Pat
         assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("place", [["--listen", "127.0.0.1:0"], ["--otlp"]])
+def test_how_often_is_for_a_file(place: list[str], capfd: Capture) -> None:
+    assert main(["exporter", *place, "--every", "5"]) == 2
+    assert "--every needs --textfile" in capfd.readouterr().err
+
+
 def test_a_busy_port(capfd: Capture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
