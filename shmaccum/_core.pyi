@@ -632,6 +632,7 @@ class Completer:
         end: int = 0,
         error: int = 0,
         incident: int = 0,
+        is_aborted: bool = False,
     ) -> None: ...
     def conclude_stored(
         self,

@@ -61,6 +61,7 @@ cdef class Completer:
         uint64_t end=0,
         int error=0,
         uint64_t incident=0,
+        bint is_aborted=False,
     ):
         """Store the outcome of a batch in flight, or of its records from the first incomplete one on.
 
@@ -71,6 +72,7 @@ cdef class Completer:
             end: the record behind the last one; 0 for all that are left.
             error: code of the error if the broker does not have them.
             incident: number of the incident with the details of the error; 0 for none.
+            is_aborted: whether they are dropped with their transaction. As in Kafka, these do not count as failed.
         """
         cdef bint stored = not error
         cdef uint64_t rest = incident if error else <uint64_t>(append_time_ms + 1)
@@ -86,6 +88,8 @@ cdef class Completer:
         )
         # Records are counted when their part completes, a batch when its last part does.
         batches = end == count
+        if is_aborted:
+            return
         if not stored:
             self.tally.batches_failed += batches
             self.tally.records_failed += records

@@ -261,7 +261,7 @@ BY_TOPIC: Final = (
     _of_topic("shmaccum_batches_sent", _COUNTER, "{batch}", lambda each: each.batches_sent).says("""
         Batches acknowledged."""),
     _of_topic("shmaccum_records_failed", _COUNTER, "{record}", lambda each: each.records_failed).says("""
-        Records failed with an error."""),
+        Records failed with an error; not those that were dropped with their transaction."""),
     _of_topic("shmaccum_batches_retried", _COUNTER, "{retry}", lambda each: each.batches_retried).says("""
         Times that a batch was put back to be sent again."""),
     _of_topic(

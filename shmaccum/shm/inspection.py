@@ -110,7 +110,7 @@ class PartitionInfo(NamedTuple):
         oldest_ms: age of the oldest record that is not delivered, in milliseconds; 0 if there is none.
         batches_sent, records_sent, bytes_sent: acknowledged.
         batches_retried: how often a batch was sent again.
-        batches_failed, records_failed: failed with an error.
+        batches_failed, records_failed: failed with an error; not those dropped with their transaction.
         last_offset: of the newest acknowledged record, None before the first.
         incident: number of its last incident, 0 for none.
         incident_ms: wall-clock milliseconds of that.

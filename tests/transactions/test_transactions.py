@@ -203,12 +203,13 @@ def test_a_record_that_is_refused_at_once_does_too(kafka: KafkaCluster, slab_nam
         producer.abort_transaction()
 
 
-def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+def test_dropped_records_say_so_and_do_not_count_as_failed(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
     with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.begin_transaction()
         future = producer.send(topic, b"lingers", partition=0)
         producer.abort_transaction()
         assert isinstance(future.exception(), errors.TransactionAbortedError)
+        assert producer.metrics()[f"producer-topic-metrics.{topic}"]["record-error-total"] == 0
     assert not visible(kafka, topic, "read_uncommitted")
 
 

@@ -150,12 +150,15 @@ class BatchCompleter:
     def _conclude(self, outcome: BatchOutcome) -> None:
         """Store the outcome of a batch or part."""
         batch, error = outcome.batch, outcome.error
+        is_aborted = error is TransactionAbortedError
         if error is not None:
             self._sequences.fail_lane(batch.partition, error.code)  # first: who sees the result sees that
-            if error is not TransactionAbortedError and self.is_orphan(batch):
+            if not is_aborted and self.is_orphan(batch):
                 self._report_loss(batch, (outcome.end or batch.record_count) - batch.completed, error)
         code = 0 if error is None else error.code
-        self.core.conclude(batch, outcome.base_offset, outcome.append_time_ms, outcome.end, code, outcome.incident)
+        self.core.conclude(
+            batch, outcome.base_offset, outcome.append_time_ms, outcome.end, code, outcome.incident, is_aborted
+        )
 
     def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
         """Log records lost with no living contributor; before the state counts, so that no death skips it."""
