@@ -1229,7 +1229,7 @@ class Message:
     def error(self) -> Any:
         """Return why it is not stored; None if it is."""
     def timestamp(self) -> tuple[int, int]:
-        """Return (1, milliseconds), or (0, -1) if it is not stored."""
+        """Return (1, milliseconds), (2, those of the broker's log append time), or (0, -1) if it is not stored."""
     def latency(self) -> float:
         """Return the seconds from `produce` to the acknowledgement."""
     def leader_epoch(self) -> int | None:

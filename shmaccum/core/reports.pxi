@@ -216,9 +216,16 @@ cdef class Message:
         return self._error
 
     def timestamp(self):
-        """Return (1, milliseconds), or (0, -1) if it is not stored."""
+        """Return (1, milliseconds), (2, those of the broker's log append time), or (0, -1) if it is not stored."""
+        cdef Part part
         stored = self._stored()
-        return (0, -1) if stored is None else (1, stored.timestamp)
+        if stored is None:
+            return 0, -1
+        if self.future is not None:
+            part = self.future.batch_result.part_of(self.future.index)
+            if part.append_time_ms >= 0:
+                return 2, part.append_time_ms
+        return 1, stored.timestamp
 
     def latency(self):
         """Return the seconds from `produce` to the acknowledgement."""

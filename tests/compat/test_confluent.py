@@ -233,6 +233,17 @@ def test_a_message_without_an_acknowledgement_has_no_offset(existing: str, confl
     assert (error, message.partition(), message.offset()) == (None, 1, None)
 
 
+def test_a_timestamp_of_the_broker_says_so(kafka: KafkaCluster, topic: str, confluent: Make) -> None:
+    kafka.admin.create_topic(topic, settings={"message.timestamp.type": "LogAppendTime"})
+    stamps: list[tuple[int, int]] = []
+    producer = confluent({"on_delivery": lambda _, message: stamps.append(message.timestamp())})
+    producer.produce(topic, "value", timestamp=1000)
+    assert producer.flush() == 0
+    ((kind, timestamp),) = stamps
+    assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+    assert timestamp > 1000
+
+
 def test_poll_and_flush_deliver_while_other_threads_do(existing: str, confluent: Make) -> None:
     delivered: list[Any] = []
     producer = confluent({"linger.ms": 1.5})
