@@ -479,6 +479,23 @@ def test_callbacks_can_produce(existing: str, values: Make, confluent: Make) -> 
     assert values(existing) == [b"5", b"4", b"3", b"2", b"1", b"0"]
 
 
+def test_while_one_thread_closes_the_others_cannot_produce(existing: str, values: Make, confluent: Make) -> None:
+    producer = confluent()
+
+    def refused() -> None:
+        with pytest.raises(RuntimeError, match="Producer has been closed"):
+            producer.produce(existing, b"of another thread")
+
+    def again(error: Any, message: Any) -> None:
+        producer.produce(existing, b"of a callback")
+        with in_threads(refused):
+            pass
+
+    producer.produce(existing, b"first", callback=again)
+    assert producer.close()
+    assert sorted(values(existing)) == [b"first", b"of a callback"]
+
+
 class Subclass(Producer):
     """Has names that are likely in a subclass, and calls that take other arguments than those they replace."""
 

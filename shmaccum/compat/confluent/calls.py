@@ -45,6 +45,8 @@ class Calls(_core.PollingCalls):
 
     producer: Producer | None = None
     serializers: list[Any]
+    _closer = 0
+    """Thread that closes it: from then on, it alone can produce, in callbacks. Else `close` could wait forever."""
 
     def open(self, translated: Translated) -> None:
         """Take calls. Raises ShmaccumError: the slab cannot be used."""
@@ -90,6 +92,8 @@ class Calls(_core.PollingCalls):
     ) -> None:
         """Send a message, as `Producer.produce` of confluent-kafka does; in the open transaction, if none is given."""
         producer = self.opened()
+        if self._closer not in (0, threading.get_ident()):
+            raise RuntimeError("Producer has been closed")
         if self._is_transactional and transaction is None:
             transaction = producer._records.transaction  # first: what follows can wait
         if not isinstance(topic, str):
@@ -273,6 +277,8 @@ class Calls(_core.PollingCalls):
         """Abort an open transaction, flush, run the callbacks, and leave the slab."""
         producer = self.producer
         if producer is not None:
+            self._closer = threading.get_ident()
+            self._close_path()
             try:
                 if producer.config.transactional_id:
                     with raising_kafka_exceptions():
@@ -284,7 +290,6 @@ class Calls(_core.PollingCalls):
             finally:
                 producer.close(0)
                 self.producer = None
-                self._close_path()
 
     def metadata(self, topics: list[str] | None, timeout: float | None) -> ClusterMetadata:
         """Ask a broker for topics, None for all; the time limit is 60 s if ``timeout`` is none, or negative."""
@@ -301,8 +306,9 @@ _made: weakref.WeakSet[Calls] = weakref.WeakSet()
 
 
 def _forget_parents() -> None:
-    """In a forked child: drop the parent's reports, as their futures are."""
+    """In a forked child: drop the parent's reports, as their futures are; no thread of it closes a producer."""
     for calls in list(_made):
+        calls._closer = 0
         calls.reports.clear()
         calls.parking.clear()
 
