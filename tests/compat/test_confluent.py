@@ -496,6 +496,24 @@ def test_while_one_thread_closes_the_others_cannot_produce(existing: str, values
     assert sorted(values(existing)) == [b"first", b"of a callback"]
 
 
+def test_a_second_thread_that_closes_waits_for_the_first(existing: str, values: Make, confluent: Make) -> None:
+    producer = confluent()
+    closed: list[bool] = []
+    second = threading.Thread(target=lambda: closed.append(producer.close()), daemon=True)
+
+    def again(error: Any, message: Any) -> None:
+        second.start()
+        second.join(0.1)
+        assert closed == []
+        producer.produce(existing, b"of a callback")
+
+    producer.produce(existing, b"first", callback=again)
+    assert producer.close()
+    second.join(PATIENCE_S)
+    assert closed == [True]
+    assert sorted(values(existing)) == [b"first", b"of a callback"]
+
+
 class Subclass(Producer):
     """Has names that are likely in a subclass, and calls that take other arguments than those they replace."""
 

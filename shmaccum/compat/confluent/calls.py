@@ -274,7 +274,9 @@ class Calls(_core.PollingCalls):
                 message.report(error)
 
     def close(self) -> None:
-        """Abort an open transaction, flush, run the callbacks, and leave the slab."""
+        """Abort an open transaction, flush, run the callbacks, and leave the slab; or wait until another thread has."""
+        while self._closer not in (0, threading.get_ident()) and self.producer is not None:
+            time.sleep(PAUSE_S)
         producer = self.producer
         if producer is not None:
             self._closer = threading.get_ident()
@@ -288,8 +290,10 @@ class Calls(_core.PollingCalls):
                     producer.close()
                 self.reports.serve()
             finally:
-                producer.close(0)
-                self.producer = None
+                try:
+                    producer.close(0)
+                finally:
+                    self.producer = None
 
     def metadata(self, topics: list[str] | None, timeout: float | None) -> ClusterMetadata:
         """Ask a broker for topics, None for all; the time limit is 60 s if ``timeout`` is none, or negative."""
