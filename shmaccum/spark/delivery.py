@@ -90,8 +90,8 @@ class _Deliveries:
                 failed_rows += rows
         if error is not None:
             raise type(error)(
-                f"{error} Up to {failed_rows} of the {self._records} rows that the task has sent so far failed; "
-                "a retry sends them all again."
+                f"{str(error).removesuffix('.')}. Up to {failed_rows} of the {self._records} rows that the task has "
+                "sent so far failed; a retry sends them all again."
             ) from error
 
 

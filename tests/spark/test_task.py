@@ -50,7 +50,7 @@ def test_a_task_ends_when_all_its_rows_are_stored(configure: Configure) -> None:
 def test_a_failed_delivery_raises_with_reason_partition_and_rows(configure: Configure) -> None:
     config = configure(**ONLY_FULL_BATCHES)
     good = pa.record_batch({"value": [b"good"] * 5})
-    with pytest.raises(RecordBatchTooLargeError, match=r"^t-0: .* Up to 1 of the 6 rows .* failed") as caught:
+    with pytest.raises(RecordBatchTooLargeError, match=r"^t-0: .*[^.]\. Up to 1 of the 6 rows .* failed") as caught:
         task(config).write([good, pa.record_batch({"value": [b"x" * 20_000]})])
     assert isinstance(caught.value.__cause__, RecordBatchTooLargeError)
     assert [record.value for record in stored(Path(config.log_dir), "t")] == [b"good"] * 5
