@@ -102,9 +102,9 @@ def as_options(text: str, given: Mapping[str, object] = {}) -> str:
     """
     names = sorted({*ProducerConfig.settings, *ProducerConfig.elsewhere, *given}, key=len, reverse=True)
     dotted = "|".join(re.escape(name) for name in names if "." in name)
-    # A name without a dot is also a word of the language: it only counts before its value or a colon.
+    # A name without a dot is also a word of the language: it only counts before its value, the slab's, or a colon.
     plain = "|".join(re.escape(name) for name in names if "." not in name)
-    pattern = rf"(?<![\w./'\"-])(?:(?:{dotted})(?![\w-]|\.\w)|(?:{plain})(?= = |:))"
+    pattern = rf"(?<![\w./'\"-])(?:(?:{dotted})(?![\w-]|\.\w)|(?:{plain})(?= = |:| is \S+ there ))"
     return re.sub(pattern, rf"{PREFIX}\g<0>", text)
 
 

@@ -24,6 +24,7 @@ from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
 from shmaccum.spark import ShmAccumDataSource
 from shmaccum.spark.datasource import write_task
+from shmaccum.spark.options import as_options
 
 Options = dict[str, str]
 
@@ -111,6 +112,11 @@ def test_options_of_a_job_that_moves_over_stay_as_they_are() -> None:
     assert (config.linger_ms, config.log_dir) == (77, str(Path("logs").absolute())), "the driver's, for all executors"
     sent = cloudpickle.loads(cloudpickle.dumps(config))
     assert sent.as_dict() == config.as_dict()
+
+
+def test_an_error_names_options_also_where_a_setting_is_a_word() -> None:
+    text = "acks is '0' there and 'all' here; linger.ms is 5 there and 0 here. retries are over"
+    assert as_options(text) == "kafka." + text.replace("linger", "kafka.linger")
 
 
 def test_options_of_spark_are_ignored_and_unknown_ones_with_a_warning(caplog: LogCapture) -> None:
