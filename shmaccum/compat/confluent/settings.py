@@ -49,12 +49,15 @@ _WITHOUT_EFFECT: Final = """
     api.version.fallback.ms api.version.request.timeout.ms broker.address.ttl broker.version.fallback debug
     enable.metrics.push enable.random.seed enabled_events internal.termination.signal log.connection.close log.queue
     log.thread.name log_level logger message.copy.max.bytes produce.offset.report receive.message.max.bytes
-    reconnect.backoff.jitter.ms socket.blocking.max.ms socket.keepalive.enable topic.metadata.refresh.fast.cnt
+    reconnect.backoff.jitter.ms socket.blocking.max.ms socket.keepalive.enable stats_cb topic.metadata.refresh.fast.cnt
     topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
 """
 
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
-"""Settings of librdkafka's insides and its log, which change nothing in what is sent: accepted and ignored."""
+"""Settings of librdkafka's insides and its log, which change nothing in what is sent: accepted and ignored.
+
+``stats_cb`` is called for a ``statistics.interval.ms`` only, of which 0 is allowed.
+"""
 
 _OF_CONSUMERS: Final = """
     auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs client.rack coordinator.query.interval.ms
@@ -81,7 +84,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "topic.metadata.propagation.max.ms": "max.block.ms is how long produce waits for a topic",
     "topic.blacklist": "leave it out: no topic can be hidden",
     "socket.max.fails": "leave it out: a connection with a timed out request is closed",
-    "stats_cb": "read metrics by shmaccum.Producer.metrics() or shmaccum status: their names are Kafka's",
     "throttle_cb": "leave it out: the sender obeys throttling, and no process learns of it",
     "oauth_cb": "sasl.oauthbearer.token.provider names a callable, which the sender process imports",
     "plugin.library.paths": "leave it out: librdkafka's plugins cannot run here",
