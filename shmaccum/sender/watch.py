@@ -145,6 +145,8 @@ class WatchThread:
             except Exception as error:
                 if self._thread is not thread:
                     return  # this process has left the slab meanwhile
+                if not self._slab.lock_file.is_current():
+                    self._have_appends_call(self._ensure)  # which raises: none may go to a slab that no sender finds
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 logger.warning(
                     "slab %r has undelivered records and no sender, and none starts: %s; next attempt in %g s",

@@ -545,3 +545,24 @@ def test_a_slab_that_was_removed_while_in_use_gets_no_sender(settings: Settings,
         with Producer(settings()) as new:
             assert new.send("t", b"new", partition=0).get(20).offset == 1
         assert sender_starts(old) == 1
+
+
+def test_an_open_batch_of_a_removed_slab_takes_no_more_records(settings: Settings, slab_name: str) -> None:
+    producer = Producer(settings(linger_ms=60_000))
+    producer.partitions_for("t")
+    producer.send("t", b"first", partition=0)
+    for path in leftovers(slab_name):
+        os.unlink(path)
+    kill_sender(producer)
+
+    def is_refused() -> bool:
+        time.sleep(0.05)  # a batch has room for a minute of these
+        try:
+            producer.send("t", b"", partition=0)
+        except SenderError:
+            return True
+        return False
+
+    wait_until(is_refused, "the watch has noticed")
+    with pytest.raises(SenderError, match="the records in it are lost"):
+        producer.close()
