@@ -80,7 +80,13 @@ def run(args: argparse.Namespace) -> int:
         finally:
             server.close()
     while True:
-        _write(args.textfile, exposition(collector).content)
+        try:
+            _write(args.textfile, exposition(collector).content)
+        except OSError as error:
+            if args.every is None:
+                raise
+            # The folder can come back, and the disk get room: nobody watches whether this command still runs.
+            print(f"shmaccum exporter: {error}; next attempt in {args.every:g} s", file=sys.stderr, flush=True)
         if args.every is None:
             return 0
         time.sleep(args.every)
@@ -101,7 +107,10 @@ def _push(slabs: Sequence[str] | None, *, partitions: bool) -> NoReturn:
 def _write(file: Path, content: bytes) -> None:
     """Replace the file as a whole: its reader never sees half of it."""
     # Its name does not end with .prom, so that node_exporter does not read it.
-    descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
+    try:
+        descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error  # not by its own name
     try:
         with open(descriptor, "wb") as output:
             output.write(content)

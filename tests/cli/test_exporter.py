@@ -55,8 +55,12 @@ def test_a_file_for_node_exporter(settings: Settings, slab_name: str, tmp_path: 
 
 
 def test_a_file_that_is_written_again_and_again(shmaccum: Command, tmp_path: Path) -> None:
-    file = tmp_path / "shmaccum.prom"
+    """Also once its folder is back."""
+    file = tmp_path / "metrics" / "shmaccum.prom"
     with shmaccum("exporter", "--textfile", file, "--every", "0.01") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().endswith(f"No such file or directory: '{file}'; next attempt in 0.01 s\n")
+        file.parent.mkdir()
         for _ in range(2):
             while not file.exists():
                 assert process.poll() is None
