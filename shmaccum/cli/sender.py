@@ -33,7 +33,8 @@ _EPILOG: Final = f"""\
 With shmaccum.shards it runs a sender for each shard, with shmaccum.name=NAME@K for shard K. If one fails, all end.
 The sender stays until a signal ends it, unless sender.idle.ms is set. If another sender serves the slab, it waits: a
 sender that a producer started hands its role over, another `shmaccum sender` keeps it until it exits.
-Exit status: 0 after SIGTERM, SIGINT or SIGHUP once all is delivered, 1 if it cannot serve, 2 for wrong settings.
+Exit status: 0 after SIGTERM, SIGINT or SIGHUP once all is delivered, or at once after a second one, which leaves the
+rest to the next sender; 1 if it cannot serve, 2 for wrong settings.
 
 examples:
   shmaccum sender --config /etc/shmaccum.properties
