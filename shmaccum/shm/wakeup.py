@@ -301,7 +301,9 @@ class Doorbell:
             # Opened for writing too: else the sender would read an end of file when the last writer closes.
             self.descriptor: Final = open_own(path, os.O_RDWR, kind=stat.S_IFIFO)
         except FileNotFoundError:
-            raise SlabAbiError(f"{path} does not exist; `shmaccum destroy` removes the rest of the slab") from None
+            raise SlabAbiError(
+                f"{path} does not exist; `shmaccum destroy --force` removes the rest of the slab"
+            ) from None
 
     def listen(self) -> None:
         """Ask for wake-ups from now on; check for work after this and before waiting."""

@@ -345,7 +345,7 @@ class TransactionCoordinator:
     def _timed_out(self, cause: errors.KafkaError | None) -> errors.KafkaTimeoutError:
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
         return errors.KafkaTimeoutError(
-            f"transactional.id {self.transactional_id!r}: no answer within max.block.ms{why}"
+            f"transactional.id {self.transactional_id!r}: not done within max.block.ms{why}"
         )
 
 

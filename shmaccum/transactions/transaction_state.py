@@ -134,4 +134,7 @@ class TransactionState:
             raise type(self._error)(
                 f"Cannot execute transactional method because we are in an error state; {advice}: {self._error}"
             ) from self._error
-        raise self.impossible(what, f"Invalid transition attempted from state {self.now.value} to state {to.value}")
+        advice = "; call init_transactions first" if self.now is State.UNINITIALIZED else ""
+        raise self.impossible(
+            what, f"Invalid transition attempted from state {self.now.value} to state {to.value}{advice}"
+        )
