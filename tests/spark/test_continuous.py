@@ -180,7 +180,8 @@ def test_a_query_does_not_skip_the_rows_of_epochs_that_were_not_written(
 
     def run(format: str) -> None:
         rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving))
-        write_stream(rows, options, checkpoint, format, topic="skipped")
+        writer = rows.writeStream.format(format).options(**options, topic="skipped", checkpointLocation=str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
 
     for number in range(4):
         (arriving / f"{number}.txt").write_text(str(number))
