@@ -41,7 +41,8 @@ class ProducerInterceptor:
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         """Observe a record that is acknowledged or has failed.
 
-        Called once for each record that `on_send` has seen, including one that `Producer.send` refuses.
+        Called once for each record that `on_send` has seen, including one that `Producer.send` refuses, and one whose
+        `AsyncProducer.send` was cancelled, with a KafkaError.
 
         A method with a parameter ``headers`` also gets the record's headers, as the interceptors left them (KIP-512).
         By them it can recognize the record that it saw in `on_send`.

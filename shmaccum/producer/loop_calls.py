@@ -100,6 +100,8 @@ class LoopCalls:
             return await self.send_prepared(record)
         except BaseException as error:
             self._path.refuse_prepared(error, record)
+            if isinstance(error, asyncio.CancelledError):
+                self._path.note_cancelled(record)
             raise
 
     async def send_prepared(self, record: Sending) -> FutureRecordMetadata:

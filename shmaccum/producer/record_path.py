@@ -320,6 +320,12 @@ class RecordPath(_core.RecordPath):
         """Clean up after an error of `send`, as `refuse`."""
         self.refuse(error, record.topic, record.partition, record.on_delivery, record.headers, record.transaction)
 
+    def note_cancelled(self, record: Sending) -> None:
+        """Notify interceptors of a record whose `send` was cancelled: unlike after an interrupt, it is not accepted."""
+        if self._interceptors is not None:
+            error = errors.KafkaError("the call of send was cancelled")
+            self._interceptors.on_send_error(record.topic, record.partition, error, record.headers)
+
     def refuse(
         self,
         error: BaseException,

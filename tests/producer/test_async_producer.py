@@ -407,6 +407,22 @@ async def test_cancelled_send_gives_its_place_back(open_small: Open, topic: str,
 
 
 @in_both_loops
+async def test_interceptors_hear_of_a_cancelled_send(open_small: Open, topic: str) -> None:
+    """Else one that keeps something for each record, as for a span, would keep it for ever."""
+    ended: list[Any] = []
+
+    class Interceptor(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            ended.append((metadata.topic, str(error)))
+
+    async with open_small(interceptor_classes=[Interceptor]) as producer, full_slab(producer, topic) as futures:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.send(topic, LARGE_VALUE), SOON_S)
+        assert ended == [(topic, "the call of send was cancelled")]
+    assert ended[1:] == [(topic, "None")] * len(futures)
+
+
+@in_both_loops
 async def test_cancelled_acknowledgement_does_not_recall_the_record(
     open_producer: Open, topic: str, kept_log: Path
 ) -> None:
