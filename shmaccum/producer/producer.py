@@ -237,7 +237,7 @@ class Producer(_core.Producer):
                 ``group_instance_id``.
 
         Raises:
-            IllegalArgumentError: ``group_metadata`` is no such object.
+            IllegalArgumentError: ``group_metadata`` is no such object, or ``offsets`` are none.
             IllegalStateError: there is no transaction.
             KafkaTimeoutError: no coordinator answered within ``max.block.ms``: call it again, or abort the transaction.
             UnsupportedVersionError: the coordinator cannot check the group's generation and member.

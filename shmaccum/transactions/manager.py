@@ -12,6 +12,7 @@ with KafkaTimeoutError can be repeated; nothing else can be called then.
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -125,6 +126,7 @@ class TransactionManager:
             _check_group(group)
             if not offsets:
                 return
+            _check_offsets(offsets)
             deadline_ms = deadline_after(self.max_block_ms)
             self._has_offsets = False
             with self.times.call("txn-send-offsets"), self._state.failing():
@@ -346,13 +348,28 @@ class TransactionManager:
         self._accumulator.pending.poll()
 
 
+def _check_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Check offsets to commit (``OffsetAndMetadata``): whatever else their request raised would count as damage."""
+    try:
+        for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
+            str.encode(topic), str.encode(metadata or ""), struct.pack("iqi", partition, offset, leader_epoch)
+            if offset < 0:
+                raise ValueError(f"Invalid negative offset {offset} of {topic}-{partition}")
+    except (AttributeError, TypeError, ValueError, struct.error) as error:
+        raise errors.IllegalArgumentError(
+            f"offsets must map each TopicPartition to an OffsetAndMetadata: {error}"
+        ) from error
+
+
 def _check_group(group: ConsumerGroupMetadata) -> None:
-    """Check a group's metadata (``ConsumerGroupMetadata``, ``throwIfInvalidGroupMetadata``)."""
-    for name in ("group_id", "generation_id", "member_id", "group_instance_id"):
-        if not hasattr(group, name):
-            raise errors.IllegalArgumentError(
-                f"group_metadata must have {name}, as ConsumerGroupMetadata has: it is a {type(group).__name__}"
-            )
+    """Check a group's metadata (``ConsumerGroupMetadata``, ``throwIfInvalidGroupMetadata``), as `_check_offsets`."""
+    try:
+        str.encode(group.group_id), str.encode(group.member_id), str.encode(group.group_instance_id or "")
+        struct.pack("i", group.generation_id)
+    except (AttributeError, TypeError, ValueError, struct.error) as error:
+        raise errors.IllegalArgumentError(
+            f"group_metadata must have what ConsumerGroupMetadata has, not be {group!r:.100}: {error}"
+        ) from error
     if group.generation_id > 0 and not group.member_id:
         raise errors.IllegalArgumentError(
             f"group metadata of generation {group.generation_id} must have a member_id: pass what the consumer returns"

@@ -336,11 +336,35 @@ def test_an_error_of_offsets_names_the_partition(scene: Scene) -> None:
         producer.abort_transaction()
 
 
-@pytest.mark.parametrize("group", [None, ConsumerGroupMetadata("readers", generation_id=2)])
-def test_metadata_of_no_group(scene: Scene, group: ConsumerGroupMetadata | None) -> None:
+@pytest.mark.parametrize(
+    "group",
+    [
+        *(None, b"CGMDv2:", ConsumerGroupMetadata("readers", generation_id=2)),
+        *(ConsumerGroupMetadata(None), ConsumerGroupMetadata("readers", None)),  # type: ignore[arg-type]
+    ],
+)
+def test_metadata_of_no_group(scene: Scene, group: Any) -> None:
     with scene.producer() as producer:
         init(producer)
         with pytest.raises(errors.IllegalArgumentError):
-            producer.send_offsets_to_transaction({TopicPartition("t", 0): OffsetAndMetadata(5)}, group)  # type: ignore[arg-type]
+            producer.send_offsets_to_transaction({TopicPartition("t", 0): OffsetAndMetadata(5)}, group)
+        run_from(producer, "send")
+    assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        *([TopicPartition("t", 0)], {"t": OffsetAndMetadata(5)}, {TopicPartition("t", "0"): OffsetAndMetadata(5)}),
+        *({TopicPartition("t", 0): position} for position in (5, (5, ""), (None, "", -1), (5, "", None), (-1, "", -1))),
+    ],
+    ids=str,
+)
+def test_offsets_that_are_none(scene: Scene, offsets: Any) -> None:
+    """The slab is not called damaged for it, and the transaction goes on."""
+    with scene.producer() as producer:
+        init(producer)
+        with pytest.raises(errors.IllegalArgumentError, match="must map each TopicPartition to an OffsetAndMetadata"):
+            producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("readers"))
         run_from(producer, "send")
     assert scene.broker.ended == [True]
