@@ -86,6 +86,8 @@ class KafkaHandler(logging.Handler):
         self._flush_timeout = flush_timeout
         self._producer: Producer | None = None
         self._is_closed = False
+        self._has_given_up = False
+        """Whether the last flush ran out of time, and nothing was logged since."""
         self._rest_until = 0.0
         self._dropped, self._failed = _Count(), _Count()
         self._making = threading.Lock()
@@ -149,6 +151,7 @@ class KafkaHandler(logging.Handler):
             self._append(producer, topic, text, key, timestamp_ms)
 
     def _append(self, producer: Producer, topic: str, text: str, key: Any, timestamp_ms: int) -> None:
+        self._has_given_up = False
         try:
             producer.send(topic, text, key, None, self._partition, timestamp_ms, self._note)
         except KafkaError as error:
@@ -207,13 +210,14 @@ class KafkaHandler(logging.Handler):
             try:
                 producer.flush(self._flush_timeout)
             except (KafkaTimeoutError, ProducerClosedError):
-                pass
+                self._has_given_up = True
             except ShmaccumError as error:
                 logger.warning("Flushing log records failed: %s", error)
 
     def close(self) -> None:
         """Flush, and leave the slab; ``logging.shutdown`` calls this at the interpreter's exit. Raises nothing."""
-        self.flush()
+        if not self._has_given_up:  # `logging.shutdown` has called it just before
+            self.flush()
         self._is_closed = True
         producer, self._producer = self._producer, None
         if producer is not None:

@@ -8,6 +8,8 @@ import logging.config
 import os
 import signal
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -313,6 +315,20 @@ def test_dict_config_and_the_interpreters_end(kafka: KafkaCluster, config: Confi
         (b"application", b"logged at the end"),
         (b"application", b"logged at exit"),
     ]
+
+
+def test_shutdown_waits_once(handler: Handler, logger: logging.Logger) -> None:
+    """It flushes and then closes; `close` alone waits, too."""
+    for end in (lambda made: logging.shutdown([weakref.ref(made)]), KafkaHandler.close):
+        made = handler(flush_timeout=0.5)
+        logger.info("first")
+        made.flush()
+        with stopped_sender(made._producer):
+            logger.info("second")
+            begun = time.monotonic()
+            end(made)
+            assert 0.5 <= time.monotonic() - begun < 0.9
+        logger.removeHandler(made)
 
 
 def test_settings_can_come_from_a_file(tmp_path: Path, slab_name: str, logger: logging.Logger) -> None:
