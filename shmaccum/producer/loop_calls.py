@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import copy_context
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -34,14 +35,17 @@ _Key: TypeAlias = tuple[asyncio.AbstractEventLoop, str | None]
 
 
 def in_loop(callback: DeliveryCallback) -> DeliveryCallback:
-    """Return a callback that calls another one in the running event loop, whichever thread reads the completion."""
-    loop = asyncio.get_running_loop()
+    """Return a callback that calls another one in the running event loop, whichever thread reads the completion.
+
+    It runs in the present context, and not in that of the task that reads the completion.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
 
     def call(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
         if loop.is_closed() or asyncio._get_running_loop() is loop:
-            callback(error, metadata)
+            context.run(callback, error, metadata)
         else:
-            loop.call_soon_threadsafe(callback, error, metadata)
+            loop.call_soon_threadsafe(callback, error, metadata, context=context)
 
     return call
 

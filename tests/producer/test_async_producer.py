@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,26 @@ async def test_callbacks_run_in_the_loop(open_producer: Open, topic: str) -> Non
         for called in (done, again):
             future.add_done_callback(called.set_result)
             assert await called is future
+
+
+@in_both_loops
+async def test_callbacks_run_in_the_context_in_which_they_were_given(open_producer: Open, topic: str) -> None:
+    """And not in that of the task that reads the completion: they would log under another request's name."""
+    request: ContextVar[int] = ContextVar("request")
+    found: list[tuple[int, int]] = []
+
+    async def handle(number: int) -> None:
+        request.set(number)
+
+        def note(*_: object) -> None:
+            found.append((number, request.get()))
+
+        future = await producer.send(topic, b"value", on_delivery=note)
+        future.add_done_callback(note)
+
+    async with open_producer() as producer:
+        await asyncio.gather(*map(handle, range(3)))
+    assert sorted(found) == [(number, number) for number in range(3) for _ in range(2)]
 
 
 @in_both_loops

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from shmaccum._core import FutureRecordMetadata
@@ -69,9 +70,10 @@ class LoopPending(LoopWakeup):
             self._waiting.discard(waiting)
 
     def call_when_done(self, function: Callable[[FutureRecordMetadata], Any], future: FutureRecordMetadata) -> None:
-        """Call ``function(future)`` in this loop when a record is complete."""
+        """Call ``function(future)`` in this loop, and in the present context, when a record is complete."""
         self._callbacks += 1
-        self._pending.call_back(lambda error, metadata: self._call(self._ran, function, future), future)
+        run = copy_context().run
+        self._pending.call_back(lambda error, metadata: self._call(run, self._ran, function, future), future)
         self._listen()
 
     def run_callbacks(self) -> None:
