@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal
 
 from shmaccum.cluster import RecordMetadata
@@ -116,8 +116,16 @@ class KafkaHandler(logging.Handler):
         if isinstance(passed, logging.LogRecord):  # from Python 3.12 on, a filter can replace the record
             record = passed
         if passed:
+            self._call_back()
             self.emit(record)
         return bool(passed)
+
+    def _call_back(self) -> None:
+        """Run delivery callbacks of the process that are due: in `emit`, what they log would be dropped."""
+        producer = self._producer
+        if producer is not None:
+            with suppress(Exception), producer._guard:  # `emit` meets the error, too
+                producer._accumulator.pending.poll()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Format and send a record. An error other than a full slab or a lost broker goes to `handleError`."""

@@ -21,6 +21,7 @@ from processes import in_threads
 from producers import kill_sender, settings_of, stopped_sender, wait_until_gone
 from runs import run_python
 
+from shmaccum import Producer
 from shmaccum.errors import ConfigError
 from shmaccum.logging import KafkaHandler
 from tools.kafka import KafkaCluster
@@ -226,6 +227,21 @@ def test_records_of_shmaccum_do_not_recurse(
     made.flush()
     assert texts(config, topic) == ["theirs"]
     assert made.dropped == 1, "what the formatter logged"
+
+
+def test_a_delivery_callback_can_log(handler: Handler, logger: logging.Logger, config: Config, topic: str) -> None:
+    """Also one that runs because something else is logged."""
+    made = handler()
+    logger.info("first")
+    made.flush()
+    with Producer(config) as producer:
+        producer.send(topic, b"record", on_delivery=lambda error, metadata: logger.info("delivered"))
+        contributions = producer._accumulator.pending.contributions
+        while not contributions.has_news:
+            time.sleep(0.01)
+        logger.info("other")
+    made.flush()
+    assert (made.dropped, sorted(texts(config, topic))) == (0, ["delivered", "first", "other", "record"])
 
 
 def test_a_signals_handler_can_log(handler: Handler, logger: logging.Logger, config: Any, topic: str) -> None:
