@@ -18,7 +18,8 @@ from shmaccum.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-_ESCAPE: Final = r"(?s)\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))"
+# Several codes at once: a character beyond U+FFFF is written as two.
+_ESCAPE: Final = r"(?s)\\(?:u(?P<codes>[0-9A-Fa-f]{4}(?:\\u[0-9A-Fa-f]{4})*)|(?P<char>.))"
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 # The key ends at the first separator without a backslash before it; one = or : and the blanks around it are dropped.
 _PROPERTY: Final = r"(?s)(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)"
@@ -28,7 +29,7 @@ _BLANKS: Final = " \t\f"
 def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
     """Read a file of settings. Log a warning if it holds passwords and is readable by every user of the host.
 
-    Raises ConfigError: it cannot be read, or begins as JSON and is not valid JSON.
+    Raises ConfigError: it cannot be read, or as `parse_settings`.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -56,22 +57,31 @@ def is_secret(name: str) -> bool:
 
 
 def parse_settings(text: str, name: str) -> dict[str, object]:
-    """Return the settings in a text, called ``name`` in errors. Raises ConfigError: it begins as JSON but is none."""
+    """Return the settings in a text, called ``name`` in errors.
+
+    Raises ConfigError: it begins as JSON and is not valid JSON, or as `parse_properties`.
+    """
     if not text.lstrip().startswith("{"):
-        return dict(parse_properties(text))
+        return dict(parse_properties(text, name))
     try:
         return dict(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} begins as JSON but is not valid JSON: {error}") from error
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """Return the keys and values of Java properties (``java.util.Properties.load``); the last value of a key wins."""
+def parse_properties(text: str, name: str = "the text") -> dict[str, str]:
+    """Return the keys and values of Java properties (``java.util.Properties.load``); the last value of a key wins.
+
+    Raises ConfigError: a Unicode escape is incomplete.
+    """
     found = {}
     for line in _logical_lines(text):
         match = re.fullmatch(_PROPERTY, line)
         assert match is not None  # a key and a value may both be empty
-        found[_unescape(match["key"])] = _unescape(match["value"])
+        try:
+            found[_unescape(match["key"])] = _unescape(match["value"])
+        except ValueError as error:
+            raise ConfigError(f"{name}: {match['key']}: {error}") from None
     return found
 
 
@@ -94,7 +104,13 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
+    """Resolve escapes. Raises ValueError: one is incomplete; shows nothing of the text."""
+
     def plain(match: re.Match[str]) -> str:
-        return chr(int(match["code"], 16)) if match["code"] else _ESCAPED.get(match["char"], match["char"])
+        if codes := match["codes"]:
+            return bytes.fromhex(codes.replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+        if match["char"] == "u":
+            raise ValueError(r"a \u needs four hexadecimal digits behind it; write \\ for a backslash")
+        return _ESCAPED.get(match["char"], match["char"])
 
     return re.sub(_ESCAPE, plain, text)

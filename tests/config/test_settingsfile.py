@@ -37,6 +37,8 @@ from shmaccum.errors import ConfigError
         (r"a\ b\=c\:d=1", {"a b=c:d": "1"}),
         (r"a=\tx\n\r\f\u00e9\u2028\q\\\!", {"a": "\tx\n\r\f\u00e9\u2028q\\!"}),
         ("\\#a=1", {"#a": "1"}),
+        (r"a=\ud83d\uDE00\u00e9", {"a": "\U0001f600\u00e9"}),
+        (r"a=\\u12", {"a": r"\u12"}),
     ],
 )
 def test_properties(text: str, found: dict[str, str]) -> None:
@@ -58,6 +60,7 @@ def test_the_content_says_which_it_is(tmp_path: Path) -> None:
     [
         (None, "cannot read settings from .*settings: No such file or directory"),
         (b"\xff\xfe", "is not UTF-8 text"),
+        (rb"sasl.password=C:\users", r"settings: sasl.password: a \\u needs four hexadecimal digits behind it"),
         (b'{"acks": ', "begins as JSON but is not valid JSON"),
         (b'{"acks": 1} x', "begins as JSON but is not valid JSON"),
         (b'{"acks": ' + b"[" * 100_000, "begins as JSON but is not valid JSON"),
