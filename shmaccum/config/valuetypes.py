@@ -80,6 +80,10 @@ def _parse_boolean(value: object) -> bool:
 def _parse_string(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected text (str), not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # its text shows a part of the value, which can be secret
+        raise ValueError("expected text that UTF-8 can encode, not a surrogate such as an undecoded byte") from None
     return value.strip()
 
 
