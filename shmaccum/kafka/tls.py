@@ -200,7 +200,9 @@ def tls_context(config: ProducerConfig) -> ssl.SSLContext:
 def _trust(context: ssl.SSLContext, config: ProducerConfig) -> None:
     if config.ssl_truststore_certificates is not None:
         with _naming("ssl.truststore.certificates"):
-            context.load_verify_locations(cadata=_in_lines(config.ssl_truststore_certificates.value))
+            # Python takes ASCII only; comments between certificates, such as names of authorities, can have more.
+            pem = _in_lines(config.ssl_truststore_certificates.value).encode("ascii", "replace").decode()
+            context.load_verify_locations(cadata=pem)
     elif config.ssl_truststore_location:
         path = config.ssl_truststore_location
         with _naming("ssl.truststore.location", path):

@@ -307,8 +307,9 @@ def test_files_that_cannot_be_used(certificates: Certificates, tmp_path: Any) ->
 
 def test_texts_that_cannot_be_used(certificates: Certificates) -> None:
     key = certificates.client.key.read_text()
-    with pytest.raises(errors.ConfigError, match=r"ssl.truststore.certificates = \[hidden\]"):
-        start_transport(security_protocol="SSL", ssl_truststore_certificates="very secret")
+    for text in ("very secret", "tr\u00e8s secret"):
+        with pytest.raises(errors.ConfigError, match=r"ssl.truststore.certificates = \[hidden\]"):
+            start_transport(security_protocol="SSL", ssl_truststore_certificates=text)
     with pytest.raises(errors.ConfigError, match=r"ssl.keystore.key = \[hidden\]") as caught:
         start_transport(security_protocol="SSL", ssl_keystore_certificate_chain="nonsense", ssl_keystore_key=key)
     assert key not in str(caught.value)
@@ -326,6 +327,18 @@ def test_texts_of_pem_need_no_lines(certificates: Certificates, between: str) ->
         ssl_truststore_certificates=joined(certificates.ca, certificates.broker.certificate),
         ssl_keystore_certificate_chain=joined(certificates.client.certificate, certificates.ca),
         ssl_keystore_key=joined(certificates.client.key),
+    )
+
+
+def test_comments_of_pem_are_any_text(certificates: Certificates) -> None:
+    def commented(*files: Path) -> str:
+        return "".join(f"# F\u0151tan\u00fas\u00edtv\u00e1ny\n{file.read_text()}" for file in files)
+
+    start_transport(
+        security_protocol="SSL",
+        ssl_truststore_certificates=commented(certificates.ca, certificates.broker.certificate),
+        ssl_keystore_certificate_chain=commented(certificates.client.certificate),
+        ssl_keystore_key=commented(certificates.client.key),
     )
 
 
