@@ -56,6 +56,6 @@ def keystore_settings(given: Mapping[str, object], certificate: str, key: str) -
 
 def _read(name: str, path: object) -> str:
     try:
-        return Path(str(path)).read_text(encoding="ascii")
+        return Path(str(path)).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name} = {path!r}: cannot be read as PEM: {error}") from error

@@ -93,11 +93,11 @@ def test_credentials_of_librdkafka(tmp_path: Path) -> None:
         *("user", "secret"),
     )
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    certificate.write_text("the certificate")
+    certificate.write_text("# comment \u00e9\nthe certificate", encoding="utf-8")
     key.write_text("the key")
     config = parsed(security_protocol="SSL", ssl_certificate_location=str(certificate), ssl_key_location=str(key))
     found = config["ssl.keystore.certificate.chain"], config["ssl.keystore.key"]
-    assert [each.value for each in found] == ["the certificate", "the key"]
+    assert [each.value for each in found] == ["# comment \u00e9\nthe certificate", "the key"]
     with pytest.raises(ConfigError, match=rf"ssl\.key\.location = '{key}': there is no certificate"):
         parsed(ssl_key_location=str(key))
     with pytest.raises(ConfigError, match=r"ssl\.certificate\.location = '/no/such/file': cannot be read"):
