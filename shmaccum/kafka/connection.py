@@ -134,6 +134,7 @@ class Connection:
         """Use these settings from the next request on."""
         self._client_id = client_id
         self._request_timeout_ms = config.request_timeout_ms
+        self._log_in_timeout_ms = config.socket_connection_setup_timeout_ms
         self._max_idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else FOREVER_MS
 
     # --- state --------------------------------------------------------------------------------------
@@ -361,6 +362,7 @@ class Connection:
         elif self._state is _READY and now_ms >= self.last_used_ms + self._max_idle_ms:
             self.close(None, f"closed after {self._max_idle_ms:.0f} ms without use (connections.max.idle.ms)")
         elif self._state is _READY and now_ms >= self._log_in_again_ms:
+            self._setup_timeout_ms = self._log_in_timeout_ms  # failures before this connection are over
             self._setup_deadline_ms = now_ms + self._setup_timeout_ms
             try:
                 self._converse(self.handshake.log_in())

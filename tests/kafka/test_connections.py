@@ -20,7 +20,15 @@ from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError, RequestTimedOutError, UnsupportedVersionError
 from tools.kafka.ports import free_port
-from tools.support.messages import API_VERSIONS, METADATA, PRODUCE, api_versions
+from tools.support.messages import (
+    API_VERSIONS,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    api_versions,
+    response,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -106,6 +114,22 @@ def test_waits_longer_after_each_failure(wire: MakeWire) -> None:
         assert here.transport.connection_delay_ms(node, now_ms()) <= wait_ms * 1.2 + 1
         assert brokers._backoff.wait_ms(failures) >= wait_ms * 0.8
         here.until(lambda: here.transport.connection_delay_ms(node, now_ms()) == 0)
+
+
+def test_failures_before_a_connection_do_not_count_for_its_next_login(
+    fake: FakeBroker, wire: MakeWire, caplog: LogCapture
+) -> None:
+    fake.let_in("PLAIN")
+    let_in, introduce = fake.answers[SASL_HANDSHAKE], fake.answers[API_VERSIONS]
+    fake.answers[SASL_AUTHENTICATE] = lambda request: response(SASL_AUTHENTICATE, session_lifetime_ms=300)
+    # The first connection brings the metadata; the leader's fails three times.
+    fake.answers[API_VERSIONS] = lambda request: bytes(4) if 2 <= len(fake.connections) < 5 else introduce(request)
+    fake.answers[SASL_HANDSHAKE] = lambda request: let_in(request) if len(fake.of(SASL_HANDSHAKE)) < 3 else None
+    credentials = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "user"}
+    more = {"metadata_recovery_strategy": "none", "socket_connection_setup_timeout_ms": 50}
+    here = wire(fake.servers, **credentials, sasl_password="secret", **more)
+    here.connect(T0)
+    here.until(lambda: "not ready within 50 ms" in caplog.text)
 
 
 # --- requests ---------------------------------------------------------------------------------------
