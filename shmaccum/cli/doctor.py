@@ -38,6 +38,7 @@ from shmaccum.errors import (
     SslAuthenticationError,
     UnsupportedVersionError,
     escaped,
+    printable,
 )
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
@@ -409,7 +410,8 @@ def cluster_findings(settings: Mapping[str, object], timeout_s: float) -> Iterat
         advertised |= {node.address: node for node in brokers}
     for address, node in sorted(advertised.items(), key=lambda each: each[1].id):
         if address not in given:
-            yield _ask(settings, node, timeout_s, f"{address} (advertised by broker {node.id})", _ADVERTISED)[0]
+            where = f"{printable(address)} (advertised by broker {node.id})"
+            yield _ask(settings, node, timeout_s, where, _ADVERTISED)[0]
 
 
 def log_findings(config: ProducerConfig) -> Iterator[Finding]:

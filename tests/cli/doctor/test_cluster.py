@@ -81,7 +81,7 @@ def test_what_a_terminal_would_obey(closed_port: int, capfd: Capture) -> None:
 
         def metadata(request: object) -> object:
             answer = broker.metadata(request, names=[])  # type: ignore[arg-type]
-            answer.brokers[0].host = "\x1b[31mred"
+            answer.brokers[0].host = "\x1b[31mred" + "x" * 30_000
             return answer
 
         broker.answers[METADATA] = metadata
@@ -89,6 +89,7 @@ def test_what_a_terminal_would_obey(closed_port: int, capfd: Capture) -> None:
     out, err = capfd.readouterr()
     assert r"\x1b[31mred" in out
     assert "\x1b" not in out
+    assert out.count("x") < 3000
     assert err == ""
 
 
