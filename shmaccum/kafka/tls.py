@@ -31,7 +31,7 @@ _PEM: Final = re.compile(r"-+BEGIN ([A-Z0-9 ]+?)-+\s([A-Za-z0-9+/=\s]*)-+END \1-
 _PEM_LINE: Final = 64
 """Characters of a line in PEM (RFC 7468)."""
 _NO_TLS: Final = " in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?"
-_REFUSED: Final = ": the broker refused our certificate; check the one in ssl.keystore, and its end"
+_REFUSED: Final = ": the broker refused our certificate, or misses one; check ssl.keystore.location, and its end"
 _MOST_READS: Final = 64
 """TLS records after which `TlsChannel.read` leaves the rest in the socket."""
 
