@@ -35,6 +35,7 @@ _FAULTS: Final = (KafkaError, OSError)
 _MOST_IN_FLIGHT: Final = 1000
 _SIZE_BYTES: Final = 4
 """In front of a frame: its size."""
+_NO_LOGIN: Final = "; does this port need a login, by security.protocol SASL_PLAINTEXT or SASL_SSL?"
 _LOG_IN_PAUSE_MS: Final = 10.0
 """Wait between checks of a connection that is to log in again, and has a request in flight."""
 
@@ -113,6 +114,9 @@ class Connection:
         self._background_call: BackgroundCall | None = None
         self._state = _OPENING
         self.has_been_ready = False
+        self._logs_in = config.security_protocol.startswith("SASL_")
+        self._is_let_in = False
+        """Whether the broker has answered a request behind the handshake."""
         self._frames = FrameReader()
         self._conversation: Conversation | None = None
         self._output: list[Buffer] = []
@@ -227,7 +231,10 @@ class Connection:
         else:
             # In TLS 1.3 a broker can refuse our certificate after the handshake.
             is_refusal = self._channel.is_refusal(error) and not self.has_been_ready
-            self.close(SslAuthenticationError if is_refusal else NetworkError, self._channel.reason(error))
+            reason = self._channel.reason(error)
+            if self.has_been_ready and not self._is_let_in and not self._logs_in:
+                reason += _NO_LOGIN  # a broker that needs one ends the connection at the first other request
+            self.close(SslAuthenticationError if is_refusal else NetworkError, reason)
 
     def _open(self) -> None:
         if event := self._channel.open():
@@ -283,6 +290,7 @@ class Connection:
         if request.end > self._sent_bytes:
             # Its batches would be freed, and what is written there then be sent.
             raise NetworkError(f"the broker answered request {request.correlation_id} before all of it was sent")
+        self._is_let_in = self.has_been_ready
         # The request stays in flight until its answer is decoded: if that fails, it fails with the connection.
         throttle_ms = request.answered(frame)
         if self._state is not _CLOSED:

@@ -116,6 +116,22 @@ def test_waits_longer_after_each_failure(wire: MakeWire) -> None:
         here.until(lambda: here.transport.connection_delay_ms(node, now_ms()) == 0)
 
 
+def test_a_port_that_may_need_a_login(fake: FakeBroker, wire: MakeWire, caplog: LogCapture) -> None:
+    def end(request: Request) -> None:
+        raise EOFError
+
+    metadata, fake.answers[METADATA] = fake.answers[METADATA], end
+    here = wire(fake.servers)
+    here.ask_until(lambda: "the broker closed the connection; does this port need a login" in caplog.text)
+    fake.answers[METADATA] = metadata
+    here.ask(batch())
+    caplog.clear()
+    fake.answers[PRODUCE] = end
+    assert here.ask(batch())[0].error is NetworkError
+    assert "the broker closed the connection" in caplog.text
+    assert "login" not in caplog.text
+
+
 def test_failures_before_a_connection_do_not_count_for_its_next_login(
     fake: FakeBroker, wire: MakeWire, caplog: LogCapture
 ) -> None:
