@@ -35,7 +35,7 @@ def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> 
     given: dict[str, object] = {}
     if args.config == "-":
         try:
-            given = parse_settings(sys.stdin.read(), "standard input")
+            given = parse_settings(sys.stdin.read().removeprefix("\ufeff"), "standard input")
         except UnicodeDecodeError as error:
             raise ConfigError("cannot read settings from standard input: it is not UTF-8 text") from error
     elif args.config is not None:

@@ -121,6 +121,12 @@ def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: Captu
     assert said in capfd.readouterr().err
 
 
+def test_standard_input_with_a_byte_order_mark(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('\ufeff{"lingr.ms": 5}'))
+    assert main(["sender", "--config", "-"]) == 2
+    assert "lingr.ms: no such setting" in capfd.readouterr().err
+
+
 def test_standard_input_that_is_no_text(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
     assert main(["sender", "--config", "-"]) == 2
