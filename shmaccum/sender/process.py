@@ -336,6 +336,11 @@ class SenderWatch:
 def _start(config: ProducerConfig) -> None:
     import subprocess
 
+    if getattr(sys, "frozen", False):  # its executable would run the program again, which would wait for this sender
+        raise SenderError(
+            "the sender did not start: this program is frozen, as by PyInstaller, so that its executable is no Python "
+            "interpreter; run `shmaccum sender` with the program's settings, from an environment that has shmaccum"
+        )
     path, left_out = isolation.search_path()
     starter = {"abi": ABI_VERSION, "version": VERSION, "path": path, "left_out": left_out, "root": isolation.ROOT}
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})

@@ -147,6 +147,13 @@ def test_an_interpreter_of_a_relative_path_is_found_from_elsewhere(
     assert command[0] == str(tmp_path / "environment" / "bin" / name)
 
 
+def test_a_frozen_program_is_not_run_as_an_interpreter(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyInstaller's executable takes any command line for the program's own: it would send the records again."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(SenderError, match=r"frozen.*`shmaccum sender`"):
+        Producer(settings())
+
+
 def test_an_interpreter_that_does_not_start_says_why(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
