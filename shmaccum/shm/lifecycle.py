@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shmaccum._core import Geometry, Super, undelivered
@@ -373,17 +373,21 @@ def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: i
     known = shared_settings.read(slab.words, slab.buffer, there)
     found = [] if mine is None else shared_settings.differences(known, mine)
     if found or wanted != there or difference >> 32:
-        what = "; ".join(found) or f"it has {there.slot_count} slots of {there.slot_size} bytes"
-        raise SlabAbiError(
-            f"slab {name!r} is in use with other settings: {what}. Programs that share a slab need equal settings: end "
-            "the programs with the other values, and try again once their sender is gone, sender.idle.ms later; or "
-            "choose another shmaccum.name here"
-        )
+        raise other_settings(name, found or [f"it has {there.slot_count} slots of {there.slot_size} bytes"])
     if difference:
         raise SlabAbiError(
             f"slab {name!r} is in use with other passwords or keys; if they were changed, end the programs with the "
             "old ones, or choose another shmaccum.name for the new ones; if not, they are wrong here"
         )
+
+
+def other_settings(name: str, differences: Sequence[str]) -> SlabAbiError:
+    """Return the error for a program whose settings are not those of a slab of its name."""
+    return SlabAbiError(
+        f"slab {name!r} is in use with other settings: {'; '.join(differences)}. Programs that share a slab need equal "
+        "settings: end the programs with the other values, and try again once their sender is gone, sender.idle.ms "
+        "later; or choose another shmaccum.name here"
+    )
 
 
 def unlink(name: str, *, keep_lock_file: bool = False) -> None:

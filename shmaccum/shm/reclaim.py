@@ -24,11 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from shmaccum._core import Geometry, Super, undelivered
+from shmaccum.abi import shard_of
 from shmaccum.errors import ShmaccumError, SlabError, SlabMemoryError
-from shmaccum.shm import lifecycle, names, validation
+from shmaccum.shm import lifecycle, names, shared_settings, validation
 from shmaccum.shm.files import is_of_others
 from shmaccum.shm.layout import Role
-from shmaccum.shm.lifecycle import attach, look
+from shmaccum.shm.lifecycle import attach, look, other_settings
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.names import PrivateNames
 from shmaccum.shm.processes import ProcessTable
@@ -188,6 +189,21 @@ def choose_shard(shards: Sequence[str]) -> Iterator[str]:
             first = os.getpid() % len(shards)
             mine = [min((*shards[first:], *shards[:first]), key=_producers)]
         yield mine[0]
+
+
+def check_shards(name: str, mine: UserSettings) -> None:
+    """Check that all slabs that have a slab's name before the '@' were made with the same settings, and as many shards.
+
+    Raises SlabAbiError: one was not; names it and what differs.
+    """
+    for other in names.slab_names():
+        if other != name and shard_of(other)[0] == shard_of(name)[0]:
+            found: list[str] = []
+            with contextlib.suppress(SlabError), look(other) as view:  # being removed, or of another version
+                known = shared_settings.read(view.words, view.words.cast("B"), view.geometry)
+                found = shared_settings.differences(known, mine)
+            if found:
+                raise other_settings(other, found)
 
 
 def _producers(name: str) -> int:

@@ -17,6 +17,8 @@ from processes import finish
 from producers import kill_sender, sender_pid, sender_starts, stop_sender, wait_until, wait_until_gone
 
 from shmaccum import Producer
+from shmaccum.errors import SlabAbiError
+from shmaccum.shm.names import slabs_of
 from tools.kafka import KafkaCluster
 
 SHARDS = 3
@@ -114,3 +116,12 @@ def test_a_killed_sender_is_replaced_in_its_shard_alone(sharded: Sharded, topic:
         assert first.send(topic, b"2", partition=0).get(30).offset == 1
         time.sleep(0.1)
         assert sender_starts(first) == 2
+
+
+@pytest.mark.parametrize("number", [1, SHARDS + 1])
+def test_another_number_of_shards_is_refused(number: int, sharded: Sharded, slab_name: str) -> None:
+    """Also where the program would get a slab that no other one is in: commands take the name for all of them."""
+    with Producer(sharded(0)) as producer:
+        with pytest.raises(SlabAbiError, match=f"{slab_name}@0.*shmaccum.shards is {SHARDS} there and {number} here"):
+            Producer(sharded() | {"shmaccum.shards": number})
+        assert slabs_of(slab_name) == [producer._slab.name]

@@ -18,7 +18,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.lifecycle import detach
-from shmaccum.shm.reclaim import attach_reclaiming, choose_shard, sweep
+from shmaccum.shm.reclaim import attach_reclaiming, check_shards, choose_shard, sweep
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
 
@@ -51,7 +51,8 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
 
     If the configuration has several shards, the slab is that of one of them: `ProducerConfig.in_slab`.
 
-    Raises as `attach_reclaiming`. ``decides``: its values of the shared settings replace those in the slab.
+    Raises as `attach_reclaiming` and `check_shards`. ``decides``: its values of the shared settings replace those in
+    the slab.
     """
     uid = os.geteuid()
     mine = UserSettings(config.fixed_settings(), config.shared_settings(), VERSION, decides)
@@ -61,6 +62,8 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
             sweep(spare=name)
             digest = config.in_slab(name).slab_digest(uid)
             slab = attach_reclaiming(name, slab_geometry(config), digest, mine, sender=sender)
+            if decides and config.shmaccum_name:  # a derived name differs if the settings do
+                check_shards(name, mine)
     except BaseException:
         if slab is not None:
             detach(slab)  # an interrupt, after the attach
