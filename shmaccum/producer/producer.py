@@ -23,7 +23,14 @@ from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attac
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
-from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
+from shmaccum.errors import (
+    ApiVersionError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    SerializationError,
+    ShmaccumError,
+)
 from shmaccum.observe import kafka_metrics
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.record_path import CallGuard, RecordPath
@@ -162,6 +169,7 @@ class Producer(_core.Producer):
         Raises:
             SerializationError: a column is unknown or of the wrong type, or serializers or interceptors, which work
                 record by record, are set.
+            ApiVersionError: there is no pyarrow.
             KafkaError: as `send`.
 
         An error can come halfway: memory runs out, another thread closes the producer or ends the transaction, there
@@ -187,15 +195,22 @@ class Producer(_core.Producer):
         return future
 
     def _column_path(self) -> ColumnPath:
-        """Return the path of columns, made on first use. Raises SerializationError: `send_batch` says when."""
+        """Return the path of columns, made on first use.
+
+        Raises SerializationError: `send_batch` says when. Raises ApiVersionError: there is no pyarrow.
+        """
         if self._records.is_record_by_record:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
                 "value.serializer or interceptor.classes sends record by record"
             )
         if self._columns is None:
-            from shmaccum.producer.column_path import ColumnPath
-
+            try:
+                from shmaccum.producer.column_path import ColumnPath
+            except ImportError as missing:
+                raise ApiVersionError(
+                    f"send_batch needs the library pyarrow ({missing}): pip install 'shmaccum[arrow]'"
+                ) from missing
             self._columns = ColumnPath(self._accumulator, self._destinations)
         return self._columns
 

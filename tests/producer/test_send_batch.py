@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -132,6 +133,15 @@ def test_anything_that_exports_arrow_data_is_sent(producer: Producer, kept_log: 
     for rows, count in ((frame, 2 * chunks), (table, 2 * chunks), (array, 2)):
         assert len(producer.send_batch(topic, rows).get(20).offsets) == count
     assert [record.value for record in read_partition(kept_log, topic)] == [b"a", b"b"] * (2 * chunks + 1)
+
+
+def test_without_pyarrow_the_error_names_the_extra(
+    settings: Settings, make_producer: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "shmaccum.producer.column_path", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(errors.ApiVersionError, match=r"pip install 'shmaccum\[arrow\]'"):
+        make_producer(settings()).send_batch("t", SimpleNamespace())
 
 
 NAMELESS = pa.array([[{"key": key, "value": b""}] * 2 for key in ("a", None, None)], HEADERS)
