@@ -27,8 +27,7 @@ try:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 except ImportError as missing:
     raise ApiVersionError(
-        f"metrics for OpenTelemetry need the library opentelemetry-api ({missing}): "
-        "pip install 'shmaccum[opentelemetry]'"
+        f"OpenTelemetry needs the library opentelemetry-api ({missing}): pip install 'shmaccum[opentelemetry]'"
     ) from missing
 
 BUCKET: Final = ".bucket"

@@ -28,7 +28,7 @@ try:
     from opentelemetry.util.types import AttributeValue
 except ImportError as missing:
     raise ApiVersionError(
-        f"spans need the library opentelemetry-api ({missing}): pip install 'shmaccum[opentelemetry]'"
+        f"OpenTelemetry needs the library opentelemetry-api ({missing}): pip install 'shmaccum[opentelemetry]'"
     ) from missing
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
