@@ -205,7 +205,10 @@ class BrokerJournal:
             if self._words[at + Broker.STATE]:
                 for word in (Broker.IN_FLIGHT, Broker.OLDEST_MS, Broker.THROTTLED_MS):
                     self._words[at + word] = 0
-                BrokerEntry(slab, entry).idle()
+                left = BrokerEntry(slab, entry)
+                if self._words[at + Broker.STATE] == BrokerState.READY:
+                    left.closed()  # by the death of the sender before
+                left.idle()
 
     @property
     def has_been_let_in(self) -> bool:

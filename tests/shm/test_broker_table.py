@@ -26,6 +26,7 @@ def test_a_new_sender_has_no_connections_and_goes_on_counting(slab: Slab) -> Non
     successor = BrokerJournal(slab)
     (found,) = found_in(slab)
     assert (found.state, found.in_flight, found.waiting_ms) == (BrokerState.IDLE, 0, 0)
+    assert (found.connections, found.closed) == (1, 1), "its connections ended with it"
     notes = successor.broker(NODE)
     notes.ready()
     notes.ready()
