@@ -104,7 +104,8 @@ def verdict(slab: SlabReport) -> str:
 def sender_findings(slab: SlabReport) -> Iterator[Finding]:
     """Yield the findings that a restart of the sender can cure."""
     sender = slab.sender
-    waiting = sum(each.queued_records for each in slab.partitions if each.oldest_ms > _NOTED_MS)
+    old = [each for each in slab.partitions if each.oldest_ms > _NOTED_MS]
+    waiting = sum(each.queued_records + each.in_flight_records for each in old)
     waits = f": {count(waiting, 'record')} waiting" if waiting else ""
     if sender.stopped:
         yield Finding(Level.FAULT, f"the sender, {sender.halt()}{waits}")
@@ -160,6 +161,8 @@ def _throttled(slab: SlabReport) -> Iterator[Finding]:
 
 
 def _slow(slab: SlabReport) -> Iterator[Finding]:
+    if slab.sender.stopped or not slab.sender.alive:
+        return  # nobody waits for the answer, or reads it
     for broker in slab.brokers:
         if broker.state is not BrokerState.READY:
             continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -100,6 +102,27 @@ def test_a_deleted_topic_is_never_healthy_while_its_sends_fail(
         producer.send("t", b"x", partition=0).get(timeout=30)
         wait_until(lambda: verdict(report(slab_name)) == "healthy")
         assert counted(slab_name) == {"topic": 3}
+
+
+def test_records_in_flight_of_a_dead_sender_wait_for_the_next(
+    fake: FakeBroker, to_broker: Settings, slab_name: str
+) -> None:
+    """And not for the broker: nobody would read its answer."""
+    producer = Producer(to_broker | {"linger.ms": 0})
+    producer.send("t", b"x", partition=0).get(timeout=30)
+    answer, fake.answers[PRODUCE] = fake.answers[PRODUCE], silent
+    producer.send("t", b"x", partition=0)
+    wait_until(lambda: report(slab_name).partitions[0].in_flight_records == 1)
+    pid = report(slab_name).sender.pid
+    assert pid is not None
+    producer.close(0)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: report(slab_name).partitions[0].oldest_ms > 1500)
+    (found,) = findings(report(slab_name))
+    assert (found.level, found.text) == (Level.FAULT, f"no sender: process {pid} has died: 1 record waiting")
+    fake.answers[PRODUCE] = answer
+    with Producer(to_broker) as producer:
+        producer.flush(30)
 
 
 def test_records_that_wait_for_a_deleted_topic_name_it(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
