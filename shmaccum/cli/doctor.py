@@ -34,7 +34,10 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     AuthenticationError,
     KafkaError,
+    SlabError,
     SlabMemoryError,
+    SlabNotFoundError,
+    SlabPermissionError,
     SslAuthenticationError,
     UnsupportedVersionError,
     escaped,
@@ -48,9 +51,11 @@ from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports
 from shmaccum.observe.verdict import stopped_holders, tables_in_use
 from shmaccum.observe.wording import count, in_bytes, user_name
 from shmaccum.sender.logfile import log_path
-from shmaccum.shm import names
+from shmaccum.shm import names, shared_settings
 from shmaccum.shm.files import is_of_others
+from shmaccum.shm.lifecycle import look, other_settings
 from shmaccum.shm.segment import memory_needed
+from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import FEATURE, deadline_after
 
@@ -111,6 +116,8 @@ def run(args: argparse.Namespace) -> int:
     settings = given if has_transport else given | {"bootstrap.servers": "localhost:9092"}
     config = ProducerConfig.parse(settings)
     checks: Iterator[Finding] = chain(host_findings(config), slab_findings())
+    if has_transport:
+        checks = chain(checks, settings_findings(config))
     if config.transport == "log":
         checks = chain(checks, log_findings(config))
     elif has_transport:
@@ -319,6 +326,21 @@ def _clock() -> Finding:
 
 
 # --- the slabs ----------------------------------------------------------------------------------------
+
+
+def settings_findings(config: ProducerConfig) -> Iterator[Finding]:
+    """Check that a producer with these settings can use the slabs of their name, as far as these exist."""
+    mine = UserSettings(config.fixed_settings(), {}, VERSION)
+    for name in config.slab_names(os.geteuid()):
+        try:
+            with look(name) as view:
+                there = shared_settings.read(view.words, view.words.cast("B"), view.geometry)
+            if found := shared_settings.differences(there, mine):
+                raise other_settings(name, found)
+        except (SlabNotFoundError, SlabPermissionError):
+            continue  # another user's is a problem of the host
+        except SlabError as error:
+            yield _problem("settings", str(error))
 
 
 def slab_findings() -> Iterator[Finding]:

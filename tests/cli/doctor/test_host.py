@@ -9,9 +9,10 @@ from pathlib import Path
 from subprocess import run
 
 import pytest
+from producers import wait_until_gone
 from slab_helpers import run_where_shm_has
 
-from shmaccum import procfs
+from shmaccum import Producer, procfs
 from shmaccum.cli import doctor
 from shmaccum.cli.doctor import Finding, Level
 from shmaccum.config import ProducerConfig
@@ -93,6 +94,17 @@ def test_the_container_may_use_less_memory(
         found = findings("memory")[-1]
         assert found.level == level
         assert (f"the cgroup may use {mib}.0 MiB" in found.text) == (level != Level.OK)
+
+
+def test_a_slab_of_other_settings(slab_name: str, tmp_path: Path) -> None:
+    settings = {"transport": "log", "log.dir": str(tmp_path), "shmaccum.name": slab_name, "sender.idle.ms": 50}
+    with Producer(settings):
+        assert not list(doctor.settings_findings(ProducerConfig.parse(settings)))
+        (found,) = doctor.settings_findings(ProducerConfig.parse(settings | {"flush.ms": 7}))
+        assert found.level == Level.PROBLEM
+        assert "flush.ms is 9223372036854775807 there and 7 here" in found.text
+    wait_until_gone(slab_name)
+    assert not list(doctor.settings_findings(ProducerConfig.parse(settings)))
 
 
 def test_limits() -> None:
