@@ -134,7 +134,8 @@ class TransactionState:
             raise type(self._error)(
                 f"Cannot execute transactional method because we are in an error state; {advice}: {self._error}"
             ) from self._error
-        advice = "; call init_transactions first" if self.now is State.UNINITIALIZED else ""
+        is_initialized = self.now not in (State.UNINITIALIZED, State.INITIALIZING)
+        advice = "" if is_initialized else "; call init_transactions first"
         raise self.impossible(
             what, f"Invalid transition attempted from state {self.now.value} to state {to.value}{advice}"
         )
