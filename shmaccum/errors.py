@@ -356,6 +356,10 @@ class TransactionLostError(KafkaError, code=-118):
     """The brokers aborted a transaction that was decided to be committed, after ``transaction.timeout.ms``."""
 
 
+class OffsetMetadataTooLargeError(KafkaError, code=12):
+    """The metadata of a committed offset is larger than the broker's ``offset.metadata.max.bytes``."""
+
+
 class IllegalGenerationError(KafkaError, code=22):
     """The consumer group has a newer generation (``CommitFailedException``, ILLEGAL_GENERATION)."""
 

@@ -301,7 +301,7 @@ FATAL = {
     ("send", ADD_PARTITIONS): f"{FENCED} TransactionalIdAuthorization InvalidTxnState InvalidPidMapping",
     ("offsets", ADD_OFFSETS): f"{STALE} IllegalGeneration UnknownMemberId TopicAuthorization FencedInstanceId",
     ("offsets", TXN_OFFSET_COMMIT): f"{FENCED} TransactionalIdAuthorization UnsupportedForMessageFormat UnknownServer "
-    "TopicAuthorization UnknownProducerId",
+    "TopicAuthorization UnknownProducerId OffsetMetadataTooLarge",
     ("commit", END_TXN): f"{STALE} IllegalGeneration UnknownMemberId TopicAuthorization GroupAuthorization "
     "FencedInstanceId",
 }
