@@ -280,7 +280,8 @@ class Brokers:
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
-        handshake = Handshake(self._mechanism, self.config.sasl_mechanism, broker.node.host, self._mask)
+        name, is_idempotent = self.config.sasl_mechanism, self.config.enable_idempotence
+        handshake = Handshake(self._mechanism, name, broker.node.host, self._mask, is_idempotent=is_idempotent)
         broker.connection = Connection(broker.node, channel, handshake, setup_timeout_ms, self, broker.notes)
         broker.notes.connecting()
         self.check_by(monotonic_ms() + setup_timeout_ms)

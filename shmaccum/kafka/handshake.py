@@ -17,7 +17,7 @@ from shmaccum.abi import VERSION
 from shmaccum.errors import error_for_code
 from shmaccum.kafka.codec import decode
 from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from shmaccum.kafka.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from shmaccum.kafka.schema import NEVER, ApiMessage
 
 PRODUCE: Final = 0
@@ -27,6 +27,8 @@ OLDEST_PRODUCE: Final = 7
 NEWEST_PRODUCE: Final = 12
 """Version 13 names topics by id."""
 
+_MISSING: Final = {INIT_PRODUCER_ID.api.name: "set enable.idempotence to false"}
+"""Request -> what to do if a broker does not support it."""
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that names the client (KIP-511)."""
 _UNSUPPORTED_VERSION: Final = errors.UnsupportedVersionError.code
@@ -72,9 +74,8 @@ class BrokerVersions(NamedTuple):
         """Return the newest version that both sides support. Raises UnsupportedVersionError: there is none."""
         of_broker = self.ranges.get(key)
         if of_broker is None:
-            raise errors.UnsupportedVersionError(
-                f"no support for {name} requests: bootstrap.servers may name a controller"
-            )
+            advice = _MISSING.get(name, "bootstrap.servers may name a controller")
+            raise errors.UnsupportedVersionError(f"no support for {name} requests: {advice}")
         best = min(newest, of_broker[1])
         if best < max(oldest, of_broker[0]):
             raise errors.UnsupportedVersionError(
@@ -100,6 +101,7 @@ class Handshake:
 
     Args:
         mechanism: Makes the SASL mechanism for a host (see `sasl_mechanism`); None without SASL.
+        is_idempotent: Whether the broker must give producer ids.
 
     Attributes:
         versions: What the broker supports; set by `introduce`.
@@ -107,8 +109,17 @@ class Handshake:
         session_lifetime_ms: How long the login is valid, 0 for ever (KIP-368); set by `log_in`.
     """
 
-    def __init__(self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str, mask: Mask) -> None:
+    def __init__(
+        self,
+        mechanism: Callable[[str], Any] | None,
+        mechanism_name: str,
+        host: str,
+        mask: Mask,
+        *,
+        is_idempotent: bool = False,
+    ) -> None:
         self._mechanism = mechanism
+        self._needed = (METADATA, INIT_PRODUCER_ID) if is_idempotent else (METADATA,)
         self._mechanism_name = mechanism_name
         self._host = host
         self._mask = mask
@@ -139,6 +150,8 @@ class Handshake:
             {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}, features
         )
         self.produce_version = self.versions.best("Produce", PRODUCE, OLDEST_PRODUCE, NEWEST_PRODUCE)
+        for kind in self._needed:
+            self.versions.best(kind.api.name, kind.api.key, kind.api.oldest, kind.api.newest)
 
     def log_in(self) -> Conversation:
         """Log in by SASL, if it is on; also again, on a connection in use (KIP-368).

@@ -22,6 +22,7 @@ from shmaccum.errors import NetworkError, RequestTimedOutError, UnsupportedVersi
 from tools.kafka.ports import free_port
 from tools.support.messages import (
     API_VERSIONS,
+    INIT_PRODUCER_ID,
     METADATA,
     PRODUCE,
     SASL_AUTHENTICATE,
@@ -83,6 +84,24 @@ def test_broker_without_a_common_version(
     assert here.ask_until(here.transport.failure) is UnsupportedVersionError
     assert said in caplog.text
     assert here.transport.cluster().topic_errors == {"t": UnsupportedVersionError}
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (METADATA, "no support for Metadata requests: bootstrap.servers may name a controller"),
+        (INIT_PRODUCER_ID, "no support for InitProducerId requests: set enable.idempotence to false"),
+    ],
+)
+def test_broker_without_a_request_that_a_sender_needs(
+    fake: FakeBroker, wire: MakeWire, caplog: LogCapture, key: int, said: str
+) -> None:
+    del fake.versions[key]
+    here = wire(fake.servers)
+    assert here.ask_until(here.transport.failure) is UnsupportedVersionError
+    assert said in caplog.text
+    if key == INIT_PRODUCER_ID:
+        assert wire(fake.servers, enable_idempotence=False).ask(batch())[0].error is None
 
 
 def test_requests_name_the_client(fake: FakeBroker, wire: MakeWire) -> None:
