@@ -43,6 +43,7 @@ _SETTINGS_TO_LOOK_AT: Final[dict[type[errors.KafkaError], tuple[str, ...]]] = {
     errors.SaslAuthenticationError: ("sasl.mechanism", "sasl.username"),
     errors.UnsupportedSaslMechanismError: ("sasl.mechanism",),
     errors.IllegalSaslStateError: ("security.protocol",),
+    errors.UnsupportedVersionError: ("bootstrap.servers",),
 }
 _SETTINGS_OF_KERBEROS: Final = ("sasl.mechanism", "sasl.kerberos.service.name", "sasl.kerberos.principal")
 

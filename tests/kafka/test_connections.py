@@ -13,9 +13,10 @@ import pytest
 from batches import make_batch, scattered
 from fake_broker import FakeBroker, Request, produced, silent
 from fixture_types import LogCapture
-from producers import wait_until
+from producers import kafka_settings, wait_until, wait_until_gone
 from wires import MakeWire, Wire, now_ms
 
+from shmaccum import Producer
 from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError, RequestTimedOutError, UnsupportedVersionError
@@ -102,6 +103,17 @@ def test_broker_without_a_request_that_a_sender_needs(
     assert said in caplog.text
     if key == INIT_PRODUCER_ID:
         assert wire(fake.servers, enable_idempotence=False).ask(batch())[0].error is None
+
+
+def test_a_producer_learns_which_request_is_missing(fake: FakeBroker, slab_name: str) -> None:
+    del fake.versions[INIT_PRODUCER_ID]
+    said = f"bootstrap.servers = '{fake.servers}'.*no support for InitProducerId"
+    with (
+        Producer(kafka_settings(fake.servers, slab_name)) as producer,
+        pytest.raises(UnsupportedVersionError, match=said),
+    ):
+        producer.send("t", b"x")
+    wait_until_gone(slab_name)
 
 
 def test_requests_name_the_client(fake: FakeBroker, wire: MakeWire) -> None:
