@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             if args.every is None:
                 raise
-            # The folder can come back, and the disk get room: nobody watches whether this command still runs.
+            # The folder can come back, and the disk get room.
             print(f"shmaccum exporter: {error}; next attempt in {args.every:g} s", file=sys.stderr, flush=True)
         if args.every is None:
             return 0

@@ -228,7 +228,7 @@ class SecuritySettings(Config, group=Group.SECURITY, scope=Scope.SLAB):
         Dotted name of a callable that returns a token (text). The sender imports it and calls it without arguments for
         every connection, one call at a time, on a background thread. If the call takes longer than
         `socket.connection.setup.timeout.ms`, the login is tried again once the call has returned: give the callable a
-        time limit of its own. Required by `sasl.mechanism` OAUTHBEARER.""")
+        time limit. Required by `sasl.mechanism` OAUTHBEARER.""")
     sasl_password = Setting(optional(PASSWORD), None, Importance.MEDIUM).says("""
         The password of `sasl.username`. Required by `sasl.mechanism` PLAIN and SCRAM.""")
     sasl_tokenauth = Setting(BOOLEAN, False, Importance.MEDIUM).says("""

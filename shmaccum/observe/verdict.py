@@ -162,7 +162,7 @@ def _throttled(slab: SlabReport) -> Iterator[Finding]:
 
 def _slow(slab: SlabReport) -> Iterator[Finding]:
     if slab.sender.stopped or not slab.sender.alive:
-        return  # nobody waits for the answer, or reads it
+        return  # no sender waits for the answer
     for broker in slab.brokers:
         if broker.state is not BrokerState.READY:
             continue

@@ -35,7 +35,7 @@ _ASYNCHRONOUS: Final = (errors.TopicAuthorizationError, errors.InvalidTopicError
 
 
 class Calls(_core.PollingCalls):
-    """The calls of one producer: an object of its own, so that subclasses of the producer can use any name.
+    """The calls of one producer, in a separate object, so that subclasses of the producer can use any name.
 
     Attributes:
         producer: sends; None before `open` and after `close`.
