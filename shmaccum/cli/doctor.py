@@ -51,9 +51,9 @@ from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports
 from shmaccum.observe.verdict import stopped_holders, tables_in_use
 from shmaccum.observe.wording import count, in_bytes, user_name
 from shmaccum.sender.logfile import log_path
-from shmaccum.shm import names, shared_settings
+from shmaccum.shm import names
 from shmaccum.shm.files import is_of_others
-from shmaccum.shm.lifecycle import look, other_settings
+from shmaccum.shm.lifecycle import differences, other_settings
 from shmaccum.shm.segment import memory_needed
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.transactions.broker_client import BrokerClient, call
@@ -333,9 +333,7 @@ def settings_findings(config: ProducerConfig) -> Iterator[Finding]:
     mine = UserSettings(config.fixed_settings(), {}, VERSION)
     for name in config.slab_names(os.geteuid()):
         try:
-            with look(name) as view:
-                there = shared_settings.read(view.words, view.words.cast("B"), view.geometry)
-            if found := shared_settings.differences(there, mine):
+            if found := differences(name, mine):
                 raise other_settings(name, found)
         except (SlabNotFoundError, SlabPermissionError):
             continue  # another user's is a problem of the host

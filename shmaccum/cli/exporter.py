@@ -79,16 +79,14 @@ def run(args: argparse.Namespace) -> int:
             server.serve_forever()
         finally:
             server.close()
+    if args.every is None:
+        _write(args.textfile, exposition(collector).content)
+        return 0
     while True:
         try:
             _write(args.textfile, exposition(collector).content)
-        except OSError as error:
-            if args.every is None:
-                raise
-            # The folder can come back, and the disk get room.
+        except OSError as error:  # the folder can come back, and the disk get room
             print(f"shmaccum exporter: {error}; next attempt in {args.every:g} s", file=sys.stderr, flush=True)
-        if args.every is None:
-            return 0
         time.sleep(args.every)
 
 

@@ -2,7 +2,7 @@
 
 `RecordPath` takes a record of a topic that its producer knows, chooses the partition, and appends it to the open batch,
 or begins another one. Where there is something to ask, to wait for or to refuse, it has done nothing, and Python code
-goes on: `shmaccum.producer.record_path`. `PollingProducer` is what `shmaccum.compat.confluent` sends by.
+goes on: `shmaccum.producer.record_path`. `PollingCalls` is what `shmaccum.compat.confluent` sends by.
 
 It writes no word of the slab but by the sections of ``append.pxi``. All else here is memory of the process, which its
 threads share under the GIL.

@@ -381,6 +381,13 @@ def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: i
         )
 
 
+def differences(name: str, mine: UserSettings) -> list[str]:
+    """Return the fixed settings that differ between a user and a slab, with both values; raise as `look`."""
+    with look(name) as view:
+        there = shared_settings.read(view.words, view.words.cast("B"), view.geometry)
+        return shared_settings.differences(there, mine)
+
+
 def other_settings(name: str, differences: Sequence[str]) -> SlabAbiError:
     """Return the error for a program whose settings are not those of a slab of its name."""
     return SlabAbiError(

@@ -26,10 +26,10 @@ from typing import Final
 from shmaccum._core import Geometry, Super, undelivered
 from shmaccum.abi import shard_of
 from shmaccum.errors import ShmaccumError, SlabError, SlabMemoryError
-from shmaccum.shm import lifecycle, names, shared_settings, validation
+from shmaccum.shm import lifecycle, names, validation
 from shmaccum.shm.files import is_of_others
 from shmaccum.shm.layout import Role
-from shmaccum.shm.lifecycle import attach, look, other_settings
+from shmaccum.shm.lifecycle import attach, differences, look, other_settings
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.names import PrivateNames
 from shmaccum.shm.processes import ProcessTable
@@ -199,9 +199,8 @@ def check_shards(name: str, mine: UserSettings) -> None:
     for other in names.slab_names():
         if other != name and shard_of(other)[0] == shard_of(name)[0]:
             found: list[str] = []
-            with contextlib.suppress(SlabError), look(other) as view:  # being removed, or of another version
-                known = shared_settings.read(view.words, view.words.cast("B"), view.geometry)
-                found = shared_settings.differences(known, mine)
+            with contextlib.suppress(SlabError):  # being removed, or of another version
+                found = differences(other, mine)
             if found:
                 raise other_settings(other, found)
 

@@ -107,7 +107,7 @@ def test_a_deleted_topic_is_never_healthy_while_its_sends_fail(
 def test_records_in_flight_of_a_dead_sender_wait_for_the_next(
     fake: FakeBroker, to_broker: Settings, slab_name: str
 ) -> None:
-    """And not for the broker: nobody would read its answer."""
+    """And not for the broker: no sender would read its answer."""
     producer = Producer(to_broker | {"linger.ms": 0})
     producer.send("t", b"x", partition=0).get(timeout=30)
     answer, fake.answers[PRODUCE] = fake.answers[PRODUCE], silent
