@@ -20,6 +20,7 @@ from shmaccum.producer.producer import Producer
 
 if TYPE_CHECKING:
     from shmaccum.compat.confluent.metadata import ClusterMetadata
+    from shmaccum.compat.confluent.statistics import Statistics
     from shmaccum.transactions.transaction import Transaction
 
 PARTITION_UA: Final = -1
@@ -56,6 +57,11 @@ class Calls(_core.PollingCalls):
         self.parking = Parking(self._send, self._is_accepted, self._failed, timeout_s)
         self._last_trouble: object = None
         self._trouble_check = 0.0
+        self._statistics: Statistics | None = None
+        if translated.stats_cb is not None and translated.statistics_ms:
+            from shmaccum.compat.confluent.statistics import Statistics  # with json, for those who ask for it
+
+            self._statistics = Statistics(translated.statistics_ms)
         self._is_transactional = bool(own.transactional_id)
         self.producer = Producer(own)
         self.producer._records.counts_timeouts = False  # most are tried again: `parking`
@@ -248,6 +254,11 @@ class Calls(_core.PollingCalls):
                 producer.poll(timeout_s)
         if self._translated.error_cb is not None:
             self._look_for_trouble(self._translated.error_cb)
+        if self._statistics is not None and self._translated.stats_cb is not None:
+            with raising_kafka_exceptions():
+                document = self._statistics.due(producer, self.reports.waiting, self._translated.max_messages)
+            if document:
+                self._translated.stats_cb(document)
         return self.reports.serve()
 
     def _look_for_trouble(self, error_cb: Callable[..., Any]) -> None:

@@ -27,6 +27,7 @@ RENAMED: Final = LIBRDKAFKAS
 _CONVERTED: Final = """
     queue.buffering.max.kbytes queue.buffering.max.messages batch.size socket.timeout.ms compression.level partitioner
     ssl.certificate.location ssl.key.location delivery.report.only.error default.topic.config on_delivery error_cb
+    stats_cb statistics.interval.ms
 """
 
 CONVERTED: Final = frozenset(_CONVERTED.split())
@@ -37,7 +38,6 @@ ONLY: Final[Mapping[str, tuple[str, str]]] = {
     "enable.gapless.guarantee": ("false", "an error of one batch does not stop the producer"),
     "queuing.strategy": ("fifo", "records leave in their order"),
     "allow.auto.create.topics": ("true", "brokers decide whether they create topics"),
-    "statistics.interval.ms": ("0", "read metrics by shmaccum.Producer.metrics() or shmaccum status"),
     "sasl.oauthbearer.method": ("default", "sasl.oauthbearer.token.provider names a callable that returns a token"),
     "api.version.request": ("true", "brokers are always asked for their versions"),
     "broker.address.family": ("any", "all addresses of a broker's name are tried"),
@@ -49,15 +49,12 @@ _WITHOUT_EFFECT: Final = """
     api.version.fallback.ms api.version.request.timeout.ms broker.address.ttl broker.version.fallback debug
     enable.metrics.push enable.random.seed enabled_events internal.termination.signal log.connection.close log.queue
     log.thread.name log_level logger message.copy.max.bytes produce.offset.report receive.message.max.bytes
-    reconnect.backoff.jitter.ms socket.blocking.max.ms socket.keepalive.enable stats_cb topic.metadata.refresh.fast.cnt
+    reconnect.backoff.jitter.ms socket.blocking.max.ms socket.keepalive.enable topic.metadata.refresh.fast.cnt
     topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
 """
 
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
-"""Settings of librdkafka's insides and its log, which change nothing in what is sent: accepted and ignored.
-
-``stats_cb`` is called for a ``statistics.interval.ms`` only, of which 0 is allowed.
-"""
+"""Settings of librdkafka's insides and its log, which change nothing in what is sent: accepted and ignored."""
 
 _OF_CONSUMERS: Final = """
     auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs client.rack coordinator.query.interval.ms
@@ -129,6 +126,7 @@ _BATCH_SIZE: Final = 1_000_000
 """librdkafka's default of ``batch.size``."""
 _MOST_MESSAGES: Final = 100_000
 """librdkafka's default of ``queue.buffering.max.messages``."""
+_MOST_STATISTICS_MS: Final = 86_400_000
 _TOPIC_WAIT_MS: Final = 1000
 _TRANSACTIONAL_BLOCK_MS: Final = 60_000
 """In a transaction, a refused record fails the transaction: it had better wait."""
@@ -143,6 +141,9 @@ class Translated:
     config: ProducerConfig
     on_delivery: Callable[..., Any] | None
     error_cb: Callable[..., Any] | None
+    stats_cb: Callable[..., Any] | None
+    statistics_ms: int
+    """Milliseconds between two calls of ``stats_cb``; 0 for none."""
     partitioner: Partitioner
     max_messages: int
     """Produced and not reported, at most."""
@@ -161,7 +162,11 @@ def translate(given: Mapping[str, object]) -> Translated:
     of_topics = conf.pop("default.topic.config", None)
     if isinstance(of_topics, Mapping):
         conf = {**of_topics, **conf}
-    on_delivery, error_cb = _callback(conf, "on_delivery"), _callback(conf, "error_cb")
+    on_delivery, error_cb, stats_cb = (_callback(conf, name) for name in ("on_delivery", "error_cb", "stats_cb"))
+    statistics_ms = _integer(conf, "statistics.interval.ms", 0)
+    if not 0 <= statistics_ms <= _MOST_STATISTICS_MS:
+        raise ConfigError(f"statistics.interval.ms = {statistics_ms}: must be from 0, which is off, to a day")
+    conf.pop("statistics.interval.ms", None)
     max_messages = _integer(conf, "queue.buffering.max.messages", _MOST_MESSAGES) or _INT_MAX
     if max_messages < 0:
         raise ConfigError(f"queue.buffering.max.messages = {max_messages}: must be at least 0, which is no limit")
@@ -180,7 +185,17 @@ def translate(given: Mapping[str, object]) -> Translated:
     settings.setdefault("max.block.ms", _TRANSACTIONAL_BLOCK_MS if settings.get("transactional.id") else 0)
     config = ProducerConfig.parse(settings)
     wait_ms = min(_TOPIC_WAIT_MS, config.delivery_timeout_ms)
-    return Translated(config, on_delivery, error_cb, partitioner, max_messages, only_errors, wait_ms / 1000)
+    return Translated(
+        config,
+        on_delivery,
+        error_cb,
+        stats_cb,
+        statistics_ms,
+        partitioner,
+        max_messages,
+        only_errors,
+        topic_wait_s=wait_ms / 1000,
+    )
 
 
 def _check(name: str, value: object) -> None:
