@@ -35,8 +35,10 @@ The invariants:
 Unlike here, Kafka renumbers batches as soon as one before them has failed, even if they are in flight and stored, and
 as soon as the first is refused. Here they are sent again under their old number first.
 
-One gap remains, as in Kafka's idempotent producer. A broker can store a request of a connection closed long ago, after
-it has answered the same batch on another one. No producer can know that.
+Two gaps remain, as in Kafka's idempotent producer. A broker can store a request of a connection closed long ago, after
+it has answered the same batch on another one. No producer can know that. And it can have a batch, but have forgotten it
+by an unclean shutdown, while the batches before and behind have failed in between, by a shorter ``delivery.timeout.ms``
+of other producers. Its answer is that for a gap, which there is, so the batch is stored again.
 
 All schedules of small scenarios of it are walked in ``tools/explore/numbering.pxi``.
 """
@@ -122,6 +124,9 @@ cdef class Sequences:
 
     def use_producer_id(self, uint64_t producer_id, uint64_t epoch):
         """Number batches under a new producer id from now on; all numbers under an old one are void."""
+        self._use_producer_id(producer_id, epoch)
+
+    cdef int _use_producer_id(self, uint64_t producer_id, uint64_t epoch) except -1:
         cdef uint64_t entry
         cdef PartitionEntry *partition
         store_release(&self.deques.superblock.producer_id, 0)
@@ -133,7 +138,7 @@ cdef class Sequences:
                 store_relaxed(&partition.held, 0)
         store_release(&self.deques.superblock.producer_epoch, epoch)
         store_release(&self.deques.superblock.producer_id, producer_id + 1)
-        self._forget()
+        return self._forget()
 
     def replace_producer_id(self):
         """Replace the producer id once the outcome of every numbered batch is known.
@@ -299,6 +304,23 @@ cdef class Sequences:
                 is_followed = True
             slot = self.following[slot - 1]
         return is_followed
+
+    def is_unknowable(self, RecordBatch batch not None):
+        """Return whether a refused batch can be stored, and nothing is left to say so: it must not be sent again.
+
+        No gap explains why the broker refused it, and batches behind it have failed that were sent: one of them can be
+        all that the broker still knows.
+        """
+        return self._is_unknowable(batch)
+
+    cdef bint _is_unknowable(self, RecordBatch batch) noexcept:
+        cdef const Outstanding *outstanding = self._of(batch.partition)
+        cdef uint64_t following = load_relaxed(&partition_of(&self.deques, batch.partition).next_sequence)
+        if outstanding.lane != NULL or not self._is_asked_for_alone(batch) or outstanding.last != batch.slot + 1:
+            return False
+        if end_sequence_of(batch.header) == following & SEQUENCE_MASK:
+            return False
+        return self._is_decided(outstanding, batch.partition)
 
     def suspend(self, RecordBatch batch not None):
         """Make a batch undecided: it stays in flight, and the next one is sent."""

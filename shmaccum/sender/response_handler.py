@@ -139,7 +139,9 @@ class ResponseHandler:
         """Return whether to send a batch again; one with a sequence number also if that number is out of order."""
         if response.error is None or batch.attempts >= batch.retries:
             return False
-        may_succeed = response.error.retriable or (_is_out_of_order(response) and response.batch.base_sequence >= 0)
+        may_succeed = response.error.retriable
+        if _is_out_of_order(response) and response.batch.base_sequence >= 0:
+            may_succeed = not self._sequences.is_unknowable(batch)
         return may_succeed and batch.created_ms + batch.timeout_ms > now_ms
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:

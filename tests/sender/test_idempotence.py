@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from broker_model import SLOT, TIMEOUT_MS, BrokerRun, ClusterModel, StartBrokerRun, sent
-from senders import counter, of_partition
+from broker_model import SLOT, TIMEOUT_MS, BrokerRun, ClusterModel, StartBrokerRun, config_of, sent
+from senders import Accumulators, counter, of_partition
 
 from shmaccum._core import FutureRecordMetadata, Partition, Super
 from shmaccum.cluster import TopicPartition
@@ -262,6 +262,28 @@ def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
     assert stored(run) == [0, 1]
     assert sent(run, T0) == [(0, 1)]
     assert bumps(run) == 0
+
+
+def test_nothing_is_left_to_say_that_a_batch_is_stored(run: BrokerRun) -> None:
+    """The only one that the broker knows after an unclean end has expired. The one before it fails: it can be stored."""
+    patient = Accumulators(run.slab, config_of(run.slab.name, delivery_timeout_ms=10 * TIMEOUT_MS))
+    futures = [patient.append(T0, 0, None, b"0" + bytes(SLOT // 2), max_block_ms=0).future]
+    next(run.cluster.numbers)
+    run.step()
+    hasty = send(run)
+    assert sent(run, T0) == [(0, 1), (0, 2)]
+    run.transport.store(0, 2)
+    run.cluster.partitions[T0].restart()
+    run.transport.drop(0)
+    run.step(2)
+    run.step(after_ms=10)  # the longest back-off
+    assert sent(run, T0) == [(0, 1)]
+    run.step(after_ms=TIMEOUT_MS)
+    assert outcomes(run, futures) == [OutOfOrderSequenceError]
+    assert errors(hasty) == [DeliveryTimeoutError]
+    assert outcomes(run, send(run)) == [None]
+    assert stored(run) == [0, 1, 2], "none twice"
+    assert sent(run, T0) == [(1, 0)]
 
 
 def test_a_gap_that_closes(run: BrokerRun) -> None:

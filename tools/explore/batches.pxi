@@ -13,6 +13,7 @@ cdef enum:
     SLOT_SIZE = 2 * RECORD_SIZE
     GROWING_SLOT_SIZE = RECORD_SIZE + 2  # the second record lies in two slots
     MOST_TURNS = 3
+    IDS = MOST + 2  # producer ids
     LOG = 8  # batches
     EXPIRED = 7  # an error code
     OBJECT_SIZE = 512  # a `Sequences` at most
@@ -48,11 +49,14 @@ cdef struct SenderMemory:
 
 
 cdef struct Numbering:
-    # What the broker of ``numbering.pxi`` knows of the producer: whether any, its epoch, which number comes next; how
-    # much of the log it has forgotten, and whether it can forget; how many requests can fail. What the senders know.
-    uint64_t is_known
-    uint64_t epoch
-    uint64_t expected
+    # What the broker of ``numbering.pxi`` knows of each producer id: whether any, its epoch, which number comes next.
+    # The newest one; whether a sender can replace it. How much of the log the broker has forgotten, and whether it can
+    # forget; how many requests can fail.
+    uint64_t is_known[IDS]
+    uint64_t epoch[IDS]
+    uint64_t expected[IDS]
+    uint64_t newest
+    uint64_t can_replace
     uint64_t forgotten
     uint64_t can_forget
     uint64_t left
@@ -60,7 +64,7 @@ cdef struct Numbering:
     # Whether a request can be late, and the one that is: records, 0 for none, and number.
     uint64_t can_delay
     uint64_t late
-    uint64_t late_epoch
+    uint64_t late_identity
     uint64_t late_sequence
     SenderMemory senders[MOST + 1]
 
@@ -92,6 +96,7 @@ cdef bint grows = False
 cdef bint expires = False
 cdef int expiring = 0
 cdef bint splits = False
+cdef bint leaves = False
 cdef int refused = 0
 cdef int rows = 0
 cdef int slot_size = SLOT_SIZE
@@ -926,6 +931,9 @@ def run(
     bint parts=False,
     int refuses=0,
     bint late=False,
+    bint leaving=False,
+    bint replaced=False,
+    bint last_epoch=False,
     bint buffers=False,
 ):
     """Explore a scenario.
@@ -948,12 +956,15 @@ def run(
         parts: whether the broker refuses batches of two records.
         refuses: bits of the records that it refuses.
         late: whether a request can reach the broker after its sender's death, or after it is sent again.
+        leaving: whether a sender can leave batches for later, as if the request were full, or they came later.
+        replaced: whether the producer id is replaced at some time, as after a PRODUCER_FENCED.
+        last_epoch: whether there is no further epoch of the first producer id, so that a bump replaces it.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global has_lane, rows, commits, expires, expiring, splits, refused
+    global has_lane, rows, commits, expires, expiring, splits, leaves, refused
     global processes, turns, closes, keeps_checksums, grows, slot_size, retries
     cdef uint64_t size
     processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
@@ -965,11 +976,12 @@ def run(
     store_relaxed(&shared.partition.in_flight, growth)
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
     has_lane, commits, rows, expires = name == "lanes", commit, columns, name == "expiry"
-    expiring, splits, refused = expired, parts, refuses
+    expiring, splits, leaves, refused = expired, parts, leaving, refuses
     shared.numbering.left, shared.numbering.can_forget, shared.numbering.can_delay = retried, forgets, late
+    shared.numbering.can_replace = replaced
     if name == "sequences":
         slot_size = SLOT_SIZE if parts else RECORD_SIZE
-        return explore_numbering(number, deaths, begin)
+        return explore_numbering(number, deaths, begin, MAX_EPOCH if last_epoch else 0)
     size = <uint64_t>(<char *>&shared.numbering - <char *>&shared)
     if expires:
         return found(explore(number, deaths, <char *>&shared, size, expiry_body, expiry_check, reach_of, buffers))

@@ -7,6 +7,7 @@ What the loop around it does in Python is transcribed: the steps of `Sender.run_
 
 The broker fails to get a request, or to answer it, `retried` times, or gets one late; answers come in order. It can
 have an unclean shutdown, and then knows only its last batch. It can refuse batches of two records, or some records.
+The producer id can be replaced.
 Batches can expire at any time. No record may be in the log twice, or before an earlier one; each that has not failed is
 there. Each is completed once, as what it is.
 """
@@ -18,6 +19,7 @@ ctypedef void (*Body)(int) noexcept nogil
 ctypedef const char *(*Check)(bint) noexcept nogil
 
 cdef enum:
+    IDENTITY_SHIFT = 16
     LOST = -1  # an answer's error code: the request, or its answer, is lost
     TOO_LARGE = 10
     MOST_ANSWERS = 30  # with more, batches are sent for ever
@@ -85,21 +87,30 @@ cdef uint64_t count_in(uint64_t numbers) noexcept nogil:
     return count
 
 
-cdef int store_in_log(uint64_t numbers, uint64_t epoch, uint64_t sequence, bint is_late) noexcept nogil:
-    """Answer a request as a broker does, by producer epoch and sequence number; return an error code."""
+cdef uint64_t identity_of(uint64_t slot) noexcept nogil:
+    """Return which producer id, and which epoch of it, a batch is numbered under."""
+    cdef uint64_t epoch = (load_relaxed(&header_at(slot).sequence) >> EPOCH_SHIFT) - 1
+    return load_relaxed(&header_at(slot).producer_id) - 1 - PRODUCER_ID << IDENTITY_SHIFT | epoch
+
+
+cdef int store_in_log(uint64_t numbers, uint64_t identity, uint64_t sequence, bint is_late) noexcept nogil:
+    """Answer a request as a broker does, by producer id, epoch and sequence number; return an error code."""
     cdef Numbering *broker = &shared.numbering
+    cdef uint64_t id = identity >> IDENTITY_SHIFT, epoch = identity & (1 << IDENTITY_SHIFT) - 1, other
     cdef uint64_t index, logged = explore_peek(&shared.ghost.logged), failures = explore_peek(&shared.ghost.failures)
     cdef uint64_t count = count_in(numbers), each = numbers
-    if broker.is_known and epoch < broker.epoch:
+    for other in range(id + 1, <uint64_t>IDS):
+        explore_assert(is_late or not broker.is_known[other], b"a batch is sent under an old producer id")
+    if broker.is_known[id] and epoch < broker.epoch[id]:
         explore_assert(is_late, b"a batch is sent under an old epoch")
         return LOST
     if splits and count > 1 or refused >> (numbers - 1) % MOST_TURNS & 1 and count == 1:
         return TOO_LARGE
     for index in range(broker.forgotten, logged):
-        if shared.ghost.epoch[index] == epoch and broker.sequence[index] == sequence:
+        if shared.ghost.epoch[index] == identity and broker.sequence[index] == sequence:
             if count_in(shared.ghost.records[index]) == count:
                 return 0
-    if broker.is_known and sequence != (broker.expected if epoch == broker.epoch else 0):
+    if broker.is_known[id] and sequence != (broker.expected[id] if epoch == broker.epoch[id] else 0):
         return OUT_OF_ORDER_SEQUENCE_NUMBER
     if logged == LOG:
         explore_assert(False, b"there are more batches than records")
@@ -112,8 +123,8 @@ cdef int store_in_log(uint64_t numbers, uint64_t epoch, uint64_t sequence, bint 
         )
         each >>= 8
     shared.ghost.records[logged] = numbers
-    shared.ghost.epoch[logged], broker.sequence[logged] = epoch, sequence
-    broker.is_known, broker.epoch, broker.expected = True, epoch, next_sequence(sequence, count)
+    shared.ghost.epoch[logged], broker.sequence[logged] = identity, sequence
+    broker.is_known[id], broker.epoch[id], broker.expected[id] = True, epoch, next_sequence(sequence, count)
     explore_note(&shared.ghost.logged, logged + 1)
     return 0
 
@@ -124,27 +135,27 @@ cdef void arrive() noexcept nogil:
     cdef uint64_t numbers = broker.late
     if numbers and explore_choose():
         broker.late = 0
-        store_in_log(numbers, broker.late_epoch, broker.late_sequence, True)
+        store_in_log(numbers, broker.late_identity, broker.late_sequence, True)
 
 
 cdef int send_batch(uint64_t slot) noexcept nogil:
     """Send a batch, or its part, under its `RecordBatch.identity`; return the error code of the answer."""
     cdef Numbering *broker = &shared.numbering
-    cdef uint64_t number = load_relaxed(&header_at(slot).sequence), sequence = part_sequence_of(header_at(slot))
+    cdef uint64_t identity = identity_of(slot), sequence = part_sequence_of(header_at(slot))
     cdef uint64_t numbers = numbers_in(slot, completed_of(header_at(slot)), end_to_send(slot))
-    explore_assert(number != 0, b"a batch is sent without a number")
+    explore_assert(load_relaxed(&header_at(slot).sequence) != 0, b"a batch is sent without a number")
     arrive()
     if broker.can_forget and explore_peek(&shared.ghost.logged) > 1 and explore_choose():
         broker.can_forget, broker.forgotten = False, explore_peek(&shared.ghost.logged) - 1
     if broker.left and explore_choose():
         broker.left -= 1
         if explore_choose():
-            store_in_log(numbers, (number >> EPOCH_SHIFT) - 1, sequence, False)
+            store_in_log(numbers, identity, sequence, False)
         elif broker.can_delay and explore_choose():
             broker.can_delay, broker.late = False, numbers
-            broker.late_epoch, broker.late_sequence = (number >> EPOCH_SHIFT) - 1, sequence
+            broker.late_identity, broker.late_sequence = identity, sequence
         return LOST
-    return store_in_log(numbers, (number >> EPOCH_SHIFT) - 1, sequence, False)
+    return store_in_log(numbers, identity, sequence, False)
 
 
 # --- the sender -----------------------------------------------------------------------------------
@@ -317,6 +328,10 @@ cdef void handle(int me, const Requests *requests, int first, int count) noexcep
             done[total], ends[total] = slot, end_to_send(slot)
             failed[total] = code if code == TOO_LARGE else EXPIRED
             total += 1
+        elif code == OUT_OF_ORDER_SEQUENCE_NUMBER and sequences._is_unknowable(<RecordBatch>batch_objects[slot]):
+            explore_assert(shared.numbering.forgotten != 0, b"a batch fails that could be sent again")
+            done[total], ends[total], failed[total] = slot, end_to_send(slot), code
+            total += 1
         elif code == LOST or not suspend(me, slot):
             note_attempt(slot)
             put_back_landed(me, slot)
@@ -346,19 +361,26 @@ cdef void take_answers(int me, Requests *requests, int count) noexcept:
 cdef void drain_and_send(int me, Requests *requests) noexcept:
     """Take, number and send batches as long as none must wait, as `ReadyCheck` and `BatchDrainer.drain`."""
     cdef Appending producer = appending_of()
+    cdef Sequences sequences = <Sequences>memory_of(me)
     cdef Candidate batch
     cdef Damage damage
     cdef uint64_t taken, completed
+    if not load_relaxed(&shared.superblock.producer_id):
+        return
     while not load_relaxed(&shared.partition.held) and not load_relaxed(&shared.partition.muted):
         batch.entry, batch.slot, batch.size = 0, load_acquire(&shared.partition.head) - 1, SLOTS * SLOT_SIZE
-        if batch.slot == ALL_BITS:
+        if batch.slot == ALL_BITS or leaves and requests.count and explore_choose():
             return
         taken, damage.kind = 0, SOUND
         while drain_stripe(&producer.deques, my_ticket(), &batch, 1, &taken, &damage) == LOCK_BUSY:
             wait_for_lock(stripe_line())
         explore_assert(taken and damage.kind == SOUND, b"damage of a deque where there is none")
         add_in_flight(1)
-        (<Sequences>memory_of(me))._drained(<RecordBatch>batch_objects[batch.slot])
+        explore_assert(
+            not sequences.id_is_spent or sequences._is_numbered(header_at(batch.slot), 0),
+            b"a batch is numbered under a producer id that is being replaced",
+        )
+        sequences._drained(<RecordBatch>batch_objects[batch.slot])
         if load_relaxed(&header_at(batch.slot).part):  # `BatchSplitter.next_part` and `sent`
             completed = completed_of(header_at(batch.slot))
             if end_to_send(batch.slot) <= completed:
@@ -379,6 +401,10 @@ cdef void serve(int me) noexcept:
         if expiring and not shared.ghost.now and explore_choose():
             shared.ghost.now = 1
         arrive()
+        if not load_relaxed(&shared.superblock.producer_id):
+            shared.numbering.newest += 1
+            explore_assert(shared.numbering.newest < <uint64_t>IDS, b"the producer id is replaced for ever")
+            sequences._use_producer_id(PRODUCER_ID + shared.numbering.newest, 0)
         expire_numbered(me)
         if sequences.undecided_count and not sequences._first_to_try(sequences._of(0)):
             reenqueue_undecided(me)
@@ -390,6 +416,9 @@ cdef void serve(int me) noexcept:
         if count:
             answered += count
             take_answers(me, &requests, count)
+        if shared.numbering.can_replace and explore_choose():
+            shared.numbering.can_replace = False
+            sequences._replace_producer_id()
     arrive()
     explore_assert(idle < 3, b"a batch is never sent")
     explore_assert(answered < MOST_ANSWERS, b"batches are sent for ever")
@@ -538,18 +567,18 @@ cdef make_objects():
     return segment
 
 
-cdef set_up_numbering(uint64_t begin):
-    """Queue the records, and give each sender its `Sequences`, with the first number."""
+cdef set_up_numbering(uint64_t begin, uint64_t epoch):
+    """Queue the records, and give each sender its `Sequences`, with the first number and its epoch."""
     cdef Sequences sequences, copy
     cdef SenderMemory *memory
     cdef int sender
     queue_records()
     sequences = Sequences(make_objects(), True)
     sequences.deques = appending_of().deques
-    sequences.use_producer_id(PRODUCER_ID, 0)
-    store_relaxed(&shared.partition.next_sequence, begin)
-    store_relaxed(&shared.partition.acked_sequence, begin)
-    shared.numbering.is_known, shared.numbering.expected = begin > 0, begin
+    sequences.use_producer_id(PRODUCER_ID, epoch)
+    store_relaxed(&shared.partition.next_sequence, epoch << EPOCH_SHIFT | begin)
+    store_relaxed(&shared.partition.acked_sequence, epoch << EPOCH_SHIFT | begin)
+    shared.numbering.is_known[0], shared.numbering.epoch[0], shared.numbering.expected[0] = begin > 0, epoch, begin
     kept.append(sequences)
     if type(sequences).__basicsize__ > OBJECT_SIZE:
         raise MemoryError("a Sequences is larger than the explorer's place for one")
@@ -564,8 +593,8 @@ cdef set_up_numbering(uint64_t begin):
         copy.undecided_behind = memory.undecided_behind
 
 
-cdef tuple explore_numbering(int number, int deaths, uint64_t begin):
-    set_up_numbering(begin)
+cdef tuple explore_numbering(int number, int deaths, uint64_t begin, uint64_t epoch):
+    set_up_numbering(begin, epoch)
     return found(
         explore(
             number,
