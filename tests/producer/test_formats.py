@@ -33,7 +33,7 @@ def test_end_to_end(produce: Produce, log_dir: Path, version: str, compression: 
     single = [
         (b"random", os.urandom(5000)),
         (b"even", b"even" * 5000),
-        (None, b"exactly a slot".ljust(1024 - 100)),
+        *((None, b"about a slot".ljust(size)) for size in range(1024 - 100, 1024)),
         (b"key" * 1000, None),
         *((b"key %d" % number, b"value " * (number % 30)) for number in range(300)),
     ]
