@@ -477,10 +477,12 @@ cdef bint _may_grow(
 ) noexcept nogil:
     """Return whether an open batch without room for a record gets another slot rather than a successor.
 
-    A full batch must have to wait. No batch may have got a slot meanwhile: whoever waited for memory brings one. And it
-    must be young: its records have the batch's delivery timeout, which began when it was opened.
+    A full batch must have to wait. The record must have room in the largest batch, or the slots are for nothing. No
+    batch may have got a slot meanwhile: whoever waited for memory brings one. And it must be young: its records have
+    the batch's delivery timeout, which began when it was opened.
     """
-    cdef uint64_t age_ms, timeout_ms, room = record.slots * producer.deques.slots.slot_size
+    cdef uint64_t slot_size = producer.deques.slots.slot_size, room = record.slots * slot_size
+    cdef uint64_t age_ms, timeout_ms, needed = size + OVERHEAD_MAX + record.body_size
     if not record.may_grow or record.magic != V2 or record.index >= COMMIT_COUNT_MASK:
         return False
     if (
@@ -489,9 +491,7 @@ cdef bint _may_grow(
         and load_relaxed(&queue.partition.queued) <= 1
     ):
         return False
-    if record.slots >= min(_most_slots(producer, queue), producer.deques.slots.slot_count):
-        return False
-    if size + OVERHEAD_MAX + record.body_size <= room:
+    if not room < needed <= min(_most_slots(producer, queue), producer.deques.slots.slot_count) * slot_size:
         return False
     age_ms = monotonic_us() // 1000 - (load_relaxed(&header.created_ms) & TIME_MASK)
     timeout_ms = load_relaxed(&header.limits) & LIMITS_MASK

@@ -91,6 +91,14 @@ def test_a_batch_that_may_not_grow_is_closed(region: str, name: str, value: int)
     assert (header(slab, "slots"), header(slab, "state") & 0xFF) == (1, SlotState.CLOSED)
 
 
+@pytest.mark.parametrize("size", [MAX_BYTES - 100, MAX_BYTES])
+def test_a_batch_gets_no_slots_for_a_record_that_even_the_largest_has_no_room_for(size: int) -> None:
+    slab, producer = growing()
+    assert producer.core.growing(PARTITION, size) == (None, 0)
+    assert producer.try_append(body_of(b"x" * size))[0] == NO_ROOM
+    assert (header(slab, "slots"), slab.pool.free_slots) == (1, 7)
+
+
 def test_a_batch_behind_another_grows_but_not_one_of_format_1() -> None:
     slab, producer = growing()
     slab.set("partitions", "in_flight", 0, PARTITION)
