@@ -64,14 +64,14 @@ class Ready:
         return self.check.taken()
 
 
-def append_other(ready: Ready) -> int:
-    """Append a closed batch to the partition OTHER; return its slot."""
-    ready.check.set_leader(OTHER, LEADER, 0)
+def append_other(ready: Ready, entry: int = OTHER) -> int:
+    """Append a closed batch to another partition; return its slot."""
+    ready.check.set_leader(entry, LEADER, 0)
     (other,) = ready.slab.take(1)
     added = ready.producer.core.write_first(other.slot, 0, body_of(b"x" * BODY))
-    ready.producer.core.begin(OTHER, other.slot, 1000 * CREATED_MS, 61 + added, 1, 0, 0, added)
-    ready.producer.contributions.expect(other.batch, "t-19")
-    assert ready.producer.core.append_batches(OTHER, 0, 0, [other], False)[0] == LOCK_TAKEN
+    ready.producer.core.begin(entry, other.slot, 1000 * CREATED_MS, 61 + added, 1, 0, 0, added)
+    ready.producer.contributions.expect(other.batch, f"t-{entry}")
+    assert ready.producer.core.append_batches(entry, 0, 0, [other], False)[0] == LOCK_TAKEN
     return other.slot
 
 
@@ -265,6 +265,21 @@ def test_every_partition_has_its_turn_wherever_it_begins() -> None:
         ready = Ready()
         ready.append(2)
         assert ready.drain(begin=begin, max_size=0) == [0], "the first one, whatever its size"
+
+
+def test_a_transaction_has_its_turn_among_partitions_that_fill_every_request(ready: Ready) -> None:
+    ready.check = _core.ReadyCheck(ready.slab.segment, ready.slab.pool, Damaged, 5)
+    for entry in 3 * [PARTITION, PARTITION + 1]:
+        append_other(ready, entry)
+    append_other(ready)
+    ready.set("partitions", "key", 1 << 52, OTHER)
+    ready.set("lanes", "producer_id", 5, 0)
+    begin, taken = 0, []
+    for _ in range(7):
+        _, begin, *_ = ready.choose(begin=begin, max_size=BATCH)
+        taken += [ready.word("headers", "partition", slot) for slot in ready.check.taken()]
+        begin = max(begin, 0)
+    assert taken == [PARTITION, PARTITION + 1, OTHER, PARTITION, PARTITION + 1, PARTITION, PARTITION + 1]
 
 
 def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held(ready: Ready) -> None:
