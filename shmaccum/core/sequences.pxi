@@ -212,6 +212,8 @@ cdef class Sequences:
         if load_relaxed(&batch.header.part) or not self._is_numbered(batch.header, batch.partition):
             return False
         acked = self._acked(partition_of(&self.deques, batch.partition))
+        if not acked:
+            return False  # of a log without a batch; else 0 would be behind the numbers of the upper half
         return (acked - end_sequence_of(batch.header) & LAST_SEQUENCE) < HALF_OF_SEQUENCES
 
     def finished(self, RecordBatch batch not None):

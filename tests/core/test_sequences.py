@@ -111,6 +111,21 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
         assert run.batches[0].identity() == again
 
 
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [1, 1 << 30, (1 << 31) - 6])
+def test_a_log_without_batches_has_none_whatever_their_numbers(run: Run, first: int) -> None:
+    for name in ("next_sequence", "acked_sequence"):
+        run.set(name, EPOCH << 32 | first)
+    for batch in run.batches:
+        run.sequences.drained(batch)
+    run.set("in_flight", len(run.batches))
+    run.sequences.log_replaced(PARTITION)
+    assert numbers(run) == [first, first + 1, first + 2, first + 3]
+    assert not any(map(run.sequences.is_stored, run.batches))
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
