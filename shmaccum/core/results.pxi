@@ -108,8 +108,10 @@ cdef class Callbacks:
                     (<Message>callback)._complete(future)
                 else:
                     self.call(callback, future)
+                    if self.running is not running:
+                        break  # in a child that the callback has forked: the others are the parent's
         finally:
-            if at < len(waiting):
+            if at < len(waiting) and self.running is running:
                 del waiting[:at]
                 waiting.extend(self.waiting.get(batch, ()))
                 self.waiting[batch] = waiting

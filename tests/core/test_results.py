@@ -130,3 +130,21 @@ def test_an_interrupt_in_a_callback_leaves_the_others_due() -> None:
     callbacks.run()
     assert called == [0, 1, 2, 3]
     assert not callbacks
+
+
+def test_the_child_that_a_callback_forks_calls_none_of_the_others() -> None:
+    contributions = contributions_of(Slab(4))
+    callbacks = contributions.callbacks
+    result, called = contributions.expect(SLOT, "t-3"), []
+
+    def forked(_: object) -> None:
+        called.append(0)
+        callbacks.forget()  # as each child does
+
+    for function in (forked, called.append):
+        callbacks.add(SLOT, function, FutureRecordMetadata(result, 0, 0))
+    contributions.lose(SLOT, Damaged)
+    callbacks.run()
+    callbacks.run()
+    assert called == [0]
+    assert not callbacks
