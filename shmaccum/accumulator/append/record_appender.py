@@ -75,8 +75,9 @@ class LargeRecord(NamedTuple):
 class BatchCompressor:
     """Compresses the batches that are closed from the start, before they get memory: of columns and of large records.
 
-    They then take fewer slots. All other batches grow, record by record, as they are; the sender compresses them
-    (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it. ``is_active``: whether it changes anything.
+    That is the memory of their bytes before any compression. All other batches grow, record by record, as they are; the
+    sender compresses them (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it. ``is_active``:
+    whether it changes anything.
     """
 
     def __init__(
