@@ -29,6 +29,8 @@ The invariants:
   shows that it is undecided, so after a death the next sender sends it again, and asks again.
 * A broker that does not know a producer id accepts any sequence number (since Kafka 2.5). So nothing follows a
   partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it.
+* For the same reason a later batch does not show that the broker has one before it that each answer has refused: the
+  broker can have forgotten a producer that was idle for long (``producer.id.expiration.ms``), and stored the later one.
 * A split batch keeps the numbers that it got as a whole. A record that was never stored uses none of them; unused
   numbers go to the next batch in the end, if that is not numbered yet.
 
@@ -47,6 +49,12 @@ cdef enum:
     MAX_EPOCH = (1 << 15) - 1
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45  # Kafka's code
     HALF_OF_SEQUENCES = 1 << 30
+
+cdef enum:
+    # What the answers to a batch say.
+    PERHAPS_STORED = 0
+    NOT_ANSWERED = 1
+    NOT_STORED = 2
 
 
 cdef struct Outstanding:
@@ -97,6 +105,8 @@ cdef class Sequences:
     """By slot: partition entry + 1 whose list it is in, 0 for none."""
     cdef uint64_t *undecided_behind
     """By slot: slot + 1 of the next undecided batch of its partition, 0 for none."""
+    cdef uint8_t *answers
+    """By slot: what the answers to its batch say. A new sender does not know those to the last one."""
 
     def __cinit__(self, Segment segment not None, bint enabled):
         self.segment, self.enabled = segment, enabled
@@ -106,7 +116,8 @@ cdef class Sequences:
         self.following = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
         self.listed_of = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
         self.undecided_behind = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
-        if not (self.partitions and self.following and self.listed_of and self.undecided_behind):
+        self.answers = <uint8_t *>PyMem_Calloc(slots, 1)
+        if not (self.partitions and self.following and self.listed_of and self.undecided_behind and self.answers):
             raise MemoryError(f"no memory for {partitions} partitions and {slots} slots")
 
     def __dealloc__(self):
@@ -114,6 +125,7 @@ cdef class Sequences:
         PyMem_Free(self.following)
         PyMem_Free(self.listed_of)
         PyMem_Free(self.undecided_behind)
+        PyMem_Free(self.answers)
 
     # --- the producer id --------------------------------------------------------------------------
 
@@ -171,6 +183,7 @@ cdef class Sequences:
             number_batch(batch.header, producer_id - 1, following >> EPOCH_SHIFT, following & SEQUENCE_MASK)
             self._set_next(partition, following >> EPOCH_SHIFT, end_sequence_of(batch.header))
             self._append(outstanding, batch.partition, batch.slot)
+            self.answers[batch.slot] = NOT_ANSWERED
         first = self._first_to_try(outstanding)
         if first == batch.slot + 1:
             outstanding.alone, outstanding.refused = first, False
@@ -203,6 +216,14 @@ cdef class Sequences:
         if self._is_asked_for_alone(batch):
             self._of(batch.partition).refused = True
 
+    def came_back(self, RecordBatch batch not None, bint was_refused):
+        """Note that a batch comes back; ``was_refused`` if the broker certainly did not store it this time."""
+        self.answers[batch.slot] = NOT_STORED if was_refused and self.answers[batch.slot] else PERHAPS_STORED
+
+    def is_missing(self, RecordBatch batch not None):
+        """Return whether the broker certainly does not have a batch that came back."""
+        return self.answers[batch.slot] == NOT_STORED
+
     def is_stored(self, RecordBatch batch not None):
         """Return whether the broker certainly has a batch, because it has a later one."""
         return self._is_stored(batch)
@@ -210,6 +231,8 @@ cdef class Sequences:
     cdef bint _is_stored(self, RecordBatch batch) noexcept:
         cdef uint64_t acked
         if load_relaxed(&batch.header.part) or not self._is_numbered(batch.header, batch.partition):
+            return False
+        if self.answers[batch.slot] == NOT_STORED:
             return False
         acked = self._acked(partition_of(&self.deques, batch.partition))
         if not acked:

@@ -18,9 +18,11 @@ from shmaccum.errors import (
     InvalidRecordError,
     KafkaError,
     NetworkError,
+    NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     ProducerFencedError,
+    UnknownTopicOrPartitionError,
 )
 from shmaccum.shm.validation import MAX_EPOCH
 
@@ -327,6 +329,27 @@ def test_a_broker_that_has_forgotten_the_producer(run: BrokerRun) -> None:
     futures += send(run, 3)
     assert outcomes(run, futures) == [None] * 4
     assert stored(run) == [0, 1, 2, 3]
+    assert bumps(run) == 1
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("refusal", [NotEnoughReplicasError, UnknownTopicOrPartitionError])
+def test_a_batch_behind_which_a_forgetful_broker_goes_on(
+    run: BrokerRun, refusal: type[KafkaError], is_lost: bool
+) -> None:
+    """It forgets idle producers, and takes any number then: it refuses the first batch, and stores those behind it.
+
+    The answers of those come, or are lost.
+    """
+    run.cluster.partitions[T0].producers.clear()
+    run.cluster.partitions[T0].refuse = [refusal]
+    futures = send(run, 3)
+    run.transport.store(0, 3)
+    run.transport.answer(0)
+    if is_lost:
+        run.transport.drop(0)
+    assert outcomes(run, futures) == [None] * 3
+    assert stored(run) == [1, 2, 0]
     assert bumps(run) == 1
 
 
