@@ -164,8 +164,22 @@ class Last(theirs.partitioner.Partitioner):  # type: ignore[misc]
         return max(cluster.partitions_for_topic(topic))
 
 
-def test_a_partitioner_chooses_unless_the_partition_is_given(existing: str, kafka_python: Make) -> None:
-    producer = kafka_python(partitioner=Last())
+class LastByDefault(theirs.partitioner.DefaultPartitioner):  # type: ignore[misc]
+    """Chooses the last partition."""
+
+    partition = Last.partition
+
+
+class LastOfOld:
+    """Chooses the last partition, in the form of kafka-python before 3.0."""
+
+    def partition(self, topic: str, key_bytes: Any, cluster: Any) -> int:
+        return Last().partition(topic, None, key_bytes, None, None, cluster)
+
+
+@pytest.mark.parametrize("kind", [Last, LastByDefault, LastOfOld])
+def test_a_partitioner_chooses_unless_the_partition_is_given(existing: str, kafka_python: Make, kind: Make) -> None:
+    producer = kafka_python(partitioner=kind())
     assert producer.send(existing, b"value", b"key").get(PATIENCE_S).partition == 2
     assert producer.send(existing, b"value", partition=0).get(PATIENCE_S).partition == 0
     assert producer.partitions_for(existing) == {0, 1, 2}

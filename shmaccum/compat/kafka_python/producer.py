@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn, Self
 
 try:
     import kafka.errors as theirs
-    from kafka.partitioner import DefaultPartitioner, StickyPartitioner
+    from kafka.partitioner import DefaultPartitioner, Partitioner, StickyPartitioner
 except ImportError as error:
     raise ImportError(
         f"shmaccum.compat.kafka_python needs kafka-python 3: pip install 'shmaccum[kafka-python]' ({error})"
@@ -19,6 +19,8 @@ from shmaccum.compat.kafka_python.settings import THEIR_DEFAULTS, translate
 from shmaccum.producer.producer import Producer, no_pickle
 
 _BYTES: Final = (bytes, bytearray, memoryview, type(None))
+_CHOOSE_AS_OURS: Final = (DefaultPartitioner, StickyPartitioner)
+"""Partitioners that are not called; a class derived from one is."""
 
 
 class KafkaProducer:
@@ -42,7 +44,7 @@ class KafkaProducer:
         self.config["acks"] = -1 if settings.acks == "all" else int(settings.acks)
         self.config["enable_idempotence"] = settings.enable_idempotence
         partitioner = self.config["partitioner"]
-        self._partitioner = None if isinstance(partitioner, DefaultPartitioner | StickyPartitioner) else partitioner
+        self._partitioner = None if type(partitioner) in _CHOOSE_AS_OURS else partitioner
         with raising_their_errors():
             self._producer = Producer(settings)
         self.config["client_id"] = settings.client_id
@@ -129,7 +131,10 @@ class KafkaProducer:
     def _choose(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any) -> int:
         assert self._partitioner is not None
         known = _Cluster(topic, self._producer.partitions_for(topic))
-        partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, known)
+        if isinstance(self._partitioner, Partitioner):
+            partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, known)
+        else:
+            partition = self._partitioner.partition(topic, key_bytes, known)  # the form of before 3.0
         if partition is None:
             raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
         return int(partition)
