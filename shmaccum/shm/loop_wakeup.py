@@ -88,7 +88,6 @@ class LoopDoorbell(Generic[W]):
         Raises:
             RuntimeError: none is running in this thread.
             IllegalStateError: the slab has been detached.
-            OSError: this process has no descriptor left.
         """
         loop = asyncio.get_running_loop()
         wakeup = self.wakeups.get(loop)
@@ -107,7 +106,11 @@ class LoopDoorbell(Generic[W]):
             wakeup.end_if_idle()
 
     def open(self) -> Descriptor:
-        """Return a new descriptor of the FIFO, which is made if there is none."""
+        """Return a new descriptor of the FIFO, which is made if there is none.
+
+        It has no number if the process has no descriptor left, or /dev/shm no room. A record can be accepted by now, so
+        that is no error: a listener looks when its slice of waiting runs out.
+        """
         words = self._slab.words
         with self.mutex:
             entry = self._slab.me
@@ -115,15 +118,17 @@ class LoopDoorbell(Generic[W]):
             number_at = self._entry_at + Process.LOOP_DOORBELL
             for attempt in range(NAME_ATTEMPTS):
                 path = self._slab.private.loop_doorbell_path(entry, words[number_at])
-                with contextlib.suppress(FileExistsError):
-                    os.mkfifo(path, 0o600)
                 try:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkfifo(path, 0o600)
                     # For writing too: else a loop would read an end of file when the last writer closes.
                     return Descriptor(open_own(path, os.O_RDWR, kind=stat.S_IFIFO))
                 except SlabPermissionError:
                     if attempt == NAME_ATTEMPTS - 1:
                         raise
                     words[number_at] += 1
+                except OSError:
+                    return Descriptor()
         raise AssertionError("unreachable")
 
     def expect(self, listener: LoopListener, completions: int) -> None:
@@ -182,7 +187,8 @@ class LoopWakeup:
         self.listeners: dict[LoopListener, None] = {}
         """In the order in which they began, which is the order in which they wake."""
         self._idle: asyncio.TimerHandle | None = None
-        loop.add_reader(self.descriptor.number, self._on_press)
+        if self.descriptor.number >= 0:
+            loop.add_reader(self.descriptor.number, self._on_press)
 
     @contextmanager
     def listening(self, completions: int = 1) -> Iterator[LoopListener]:

@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import inspect
 import os
+import resource
 import signal
 import threading
 import traceback
@@ -711,6 +712,23 @@ async def test_idle_loop_is_not_pressed_and_leaves_no_descriptor(open_producer: 
         for _ in range(3):  # it comes back
             await producer.send_and_wait(topic, b"value")
     assert fifos() == before
+
+
+@in_both_loops
+async def test_records_are_accepted_and_awaited_without_a_descriptor(open_producer: Open, topic: str) -> None:
+    """Before, `send` with a callback raised after the record was accepted: a program that tried again doubled it."""
+    reports: list[object] = []
+    async with open_producer() as producer:
+        await producer.partitions_for(topic)
+        producer._producer._accumulator.pending.leave_loop()
+        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
+        try:
+            await (await producer.send(topic, b"value", on_delivery=lambda error, _: reports.append(error)))
+            await producer.flush()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        assert reports == [None]
 
 
 @in_both_loops
