@@ -13,6 +13,7 @@ from kafka.errors import KafkaConfigurationError
 from shmaccum.compat.confluent import settings as confluent_settings
 from shmaccum.compat.kafka_python import settings as kafka_python_settings
 from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
@@ -63,6 +64,16 @@ def parsed(given: dict[str, Any] | None = None, **settings: Any) -> Any:
         ({"ssl.endpoint.identification.algorithm": "none"}, "ssl.endpoint.identification.algorithm", ""),
         ({"security.protocol": "sasl_plaintext"}, "sasl.kerberos.service.name", "kafka"),
         ({"default.topic.config": {"acks": 1}}, "acks", "1"),
+        ({"default.topic.config": {"acks": 1}, "acks": "all"}, "acks", "1"),
+        ({"compression.codec": "GZIP", "compression.level": "12.0"}, "compression.gzip.level", 9),
+        ({"compression.type": "LZ4", "compression.level": 0}, "compression.lz4.level", 9),
+        ({"enable.idempotence": "T"}, "enable.idempotence", True),
+        ({"enable.idempotence": 0}, "enable.idempotence", False),
+        ({"enable.gapless.guarantee": 0, "socket.nagle.disable": "t", "statistics.interval.ms": 0.0}, "acks", "all"),
+        ({"client.id": 5}, "client.id", "5"),
+        ({"sasl.password": 1234}, "sasl.password", Password("1234")),
+        ({"retries": 1e3}, "retries", 1000),
+        ({"socket.timeout.ms": "0xEA60"}, "request.timeout.ms", 60_000),
         ({"transactional.id": "id"}, "max.block.ms", 60_000),
         ({}, "max.block.ms", 0),
         ({"shmaccum.name": "mine"}, "shmaccum.name", "mine"),

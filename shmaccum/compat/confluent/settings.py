@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -130,7 +131,20 @@ _MOST_STATISTICS_MS: Final = 86_400_000
 _TOPIC_WAIT_MS: Final = 1000
 _TRANSACTIONAL_BLOCK_MS: Final = 60_000
 """In a transaction, a refused record fails the transaction: it had better wait."""
+_MOST_GZIP_LEVEL: Final = 9
+_FAST_LZ4_LEVEL: Final = 2
+"""Up to it LZ4 is fast: our default level."""
 _INT_MAX: Final = (1 << 31) - 1
+_TRUE: Final = ("true", "t", "1")
+_FALSE: Final = ("false", "f", "0")
+_NUMBER: Final = re.compile(r"\s*([+-]?(?:0x[0-9a-f]+|[0-9]+))(?:\.[0-9]*)?\s*", re.IGNORECASE)
+_OF_INTEGERS: Final = """
+    queue.buffering.max.kbytes queue.buffering.max.messages socket.timeout.ms compression.level statistics.interval.ms
+"""
+_INTEGERS: Final = frozenset(_OF_INTEGERS.split())
+"""Settings that only librdkafka has as integers; ``linger.ms`` is none there."""
+_WORDS: Final = frozenset({"acks", "client.dns.lookup", "compression.type", "ssl.endpoint.identification.algorithm"})
+"""Kafka's settings of words whose case counts, unlike there."""
 _OURS: Final = frozenset(ProducerConfig.settings) - {"key.serializer", "value.serializer"}
 
 
@@ -158,10 +172,10 @@ def translate(given: Mapping[str, object]) -> Translated:
 
     Raises ConfigError: a setting is unknown or refused, has a wrong value, or contradicts another.
     """
-    conf = {name: value for name, value in given.items() if value is not None}  # None: not given, as there
-    of_topics = conf.pop("default.topic.config", None)
-    if isinstance(of_topics, Mapping):
-        conf = {**of_topics, **conf}
+    of_topics = given.get("default.topic.config")
+    merged = {**given, **of_topics} if isinstance(of_topics, Mapping) else {**given}
+    merged.pop("default.topic.config", None)
+    conf = {name: _read(name, value) for name, value in merged.items() if value is not None}  # None: not given
     on_delivery, error_cb, stats_cb = (_callback(conf, name) for name in ("on_delivery", "error_cb", "stats_cb"))
     statistics_ms = _integer(conf, "statistics.interval.ms", 0)
     if not 0 <= statistics_ms <= _MOST_STATISTICS_MS:
@@ -198,6 +212,30 @@ def translate(given: Mapping[str, object]) -> Translated:
     )
 
 
+def _read(name: str, value: object) -> object:
+    """Return a value as librdkafka reads it, which sees only its text; what cannot be read, as it is."""
+    kafkas = RENAMED.get(name, name)
+    setting = ProducerConfig.settings.get(kafkas)
+    kind = "int" if name in _INTEGERS else "" if setting is None else setting.type.name
+    if not isinstance(value, str | int | float) or kafkas == "linger.ms":
+        return value
+    if kind == "boolean":
+        truth = _truth(value)
+        return value if truth is None else truth
+    if kind in ("int", "long"):
+        number = _NUMBER.fullmatch(str(value))
+        return value if number is None else int(number[1], 16 if "x" in number[1].lower() else 10)
+    if kind in ("string", "password"):
+        return str(value).strip().lower() if kafkas in _WORDS else str(value)
+    return value
+
+
+def _truth(value: object) -> bool | None:
+    """Return a boolean as librdkafka reads it; None if it is none."""
+    text = str(value).lower()
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
 def _check(name: str, value: object) -> None:
     """Refuse a setting that has no meaning here."""
     if name in RENAMED or name in _OURS:
@@ -206,7 +244,8 @@ def _check(name: str, value: object) -> None:
         logger.info("Setting %s has no effect here.", name)
     elif name in ONLY:
         allowed, reason = ONLY[name]
-        if str(value).lower() != allowed:
+        is_allowed = _truth(value) is _truth(allowed) if allowed in ("true", "false") else str(value).lower() == allowed
+        if not is_allowed:
             raise ConfigError(f"{name} = {value!r}: only {allowed} is possible: {reason}")
     elif name in REFUSED:
         raise ConfigError(f"{name}: not supported; {REFUSED[name]}")
@@ -230,8 +269,10 @@ def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None
             settings[name] = -1  # in Kafka, 0 is a size, and a time
     if settings.get("ssl.endpoint.identification.algorithm") == "none":
         settings["ssl.endpoint.identification.algorithm"] = ""
-    level, codec = special.get("compression.level"), str(settings.get("compression.type", "none"))
-    if level is not None and str(level) != "-1" and codec in ("gzip", "lz4", "zstd"):
+    level, codec = _integer(special, "compression.level", -1), str(settings.get("compression.type", "none"))
+    if codec == "gzip":
+        level = min(level, _MOST_GZIP_LEVEL)
+    if level != -1 and codec in ("gzip", "lz4", "zstd") and not (codec == "lz4" and level <= _FAST_LZ4_LEVEL):
         settings[f"compression.{codec}.level"] = level
     if (
         str(settings.get("sasl.mechanism", "GSSAPI")).upper() == "GSSAPI"
@@ -276,10 +317,11 @@ def _callback(conf: dict[str, object], name: str) -> Callable[..., Any] | None:
 
 
 def _boolean(conf: dict[str, object], name: str) -> bool:
-    text = str(conf.pop(name, "false")).lower()
-    if text not in ("true", "false", "1", "0"):
-        raise ConfigError(f'Invalid value for configuration property "{name}": {text}')
-    return text in ("true", "1")
+    value = conf.pop(name, False)
+    truth = _truth(value)
+    if truth is None:
+        raise ConfigError(f'Invalid value for configuration property "{name}": {value}')
+    return truth
 
 
 def _integer(conf: Mapping[str, object], name: str, default: int) -> int:
