@@ -26,7 +26,14 @@ from typing import Any, Final, Literal
 
 from shmaccum.cluster import RecordMetadata
 from shmaccum.config.settingsfile import read_settings
-from shmaccum.errors import ConfigError, KafkaError, KafkaTimeoutError, ProducerClosedError, ShmaccumError
+from shmaccum.errors import (
+    ConfigError,
+    DeadOwnerError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    ShmaccumError,
+)
 from shmaccum.producer.destinations import is_metadata_timeout, wait_for_topic
 from shmaccum.producer.producer import Producer
 
@@ -147,6 +154,11 @@ class KafkaHandler(logging.Handler):
         producer = self._producer or self._make()
         try:
             self._append(producer, topic, text, key, timestamp_ms)
+        except DeadOwnerError:  # the slab was removed after a fork: neither parent nor child used it for a while
+            if self._producer is producer:
+                self._producer = None
+            self._close(producer)
+            self._send(topic, text, key, timestamp_ms)
         except KafkaTimeoutError as error:
             if not (self._drops and is_metadata_timeout(error)):
                 raise
@@ -230,13 +242,19 @@ class KafkaHandler(logging.Handler):
         producer, self._producer = self._producer, None
         if producer is not None:
             with _handling():
-                try:
-                    producer.close(0)
-                except (ShmaccumError, OSError) as error:
-                    logger.warning("Closing the producer of log records failed: %s", error)
+                self._close(producer)
         if self.dropped or self.failed:
             logger.warning("Of the log records of this process, %d were dropped, %d failed.", self.dropped, self.failed)
         super().close()
+
+    @staticmethod
+    def _close(producer: Producer) -> None:
+        try:
+            producer.close(0)
+        except DeadOwnerError:
+            pass  # its slab is gone
+        except (ShmaccumError, OSError) as error:
+            logger.warning("Closing the producer of log records failed: %s", error)
 
     def _forked(self) -> None:
         """In a forked child: count from 0, and forget a thread that was making the producer."""

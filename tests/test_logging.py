@@ -20,6 +20,7 @@ from fixture_types import Capture, Link, Start
 from processes import in_threads
 from producers import kill_sender, settings_of, stopped_sender, wait_until_gone
 from runs import run_python
+from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import ConfigError
@@ -151,6 +152,34 @@ def test_a_forked_child_uses_its_parents_handler(
     made.flush()
     assert dropped == [0] * 5
     assert {f"child {number}" for number in range(5)} <= set(texts(config, topic))
+
+
+DAEMON = """
+import json, logging, os, sys, time
+from shmaccum.logging import KafkaHandler
+from shmaccum.shm.names import leftovers
+config = json.loads(sys.argv[1])
+handler = KafkaHandler("t", config)
+logger = logging.getLogger("daemon")
+logger.addHandler(handler)
+logger.error("of the parent")
+handler.flush()
+if os.fork():
+    os._exit(0)
+while any(map(os.path.exists, leftovers(config["shmaccum.name"]))):
+    time.sleep(0.01)
+logger.error("of the daemon")
+handler.close()
+print(handler.dropped)
+"""
+
+
+def test_a_daemon_logs_after_its_parents_slab_is_gone(tmp_path: Path, slab_name: str) -> None:
+    """Between fork and first record nothing used the slab. Before, each record of the daemon was dropped, for ever."""
+    done = run_python("-c", DAEMON, json.dumps(settings_of(slab_name, tmp_path, num_partitions=1)))
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    assert read_values(tmp_path, "t") == [b"of the parent", b"of the daemon"]
+    wait_until_gone(slab_name)
 
 
 def fill(logger: logging.Logger, count: int = 100) -> None:
