@@ -15,7 +15,7 @@ def test_messages_of_all_kinds_arrive(existing: str, stored: Make, confluent: Ma
     messages: list[dict[str, Any]] = [
         {"value": b"bytes", "key": b"key"},
         {"value": "text: café 你好 🚀", "key": "🔑"},
-        {"value": None, "key": None},
+        {"value": None, "key": None, "partition": None, "timestamp": None, "headers": None, "callback": None},
         {"value": b"", "key": ""},
         {},
         {"value": bytes(range(256))},
@@ -59,6 +59,9 @@ def test_arguments_of_a_wrong_type_send_nothing(confluent: Make) -> None:
             producer.produce_batch(*arguments)
     with pytest.raises(NotImplementedError, match="Message timestamps are not currently supported"):
         producer.produce_batch("t", [{"value": b"value", "timestamp": 1}])
+    for headers in (5, [("name", 1)]):
+        with pytest.raises(ValueError, match="Invalid headers at index 1"):
+            producer.produce_batch("t", [{"value": b"good"}, {"headers": headers}])
     assert len(producer) == 0
 
 
@@ -85,7 +88,9 @@ def test_each_message_has_its_callback_or_the_common_one(existing: str, confluen
     producer = confluent()
     messages = [{"value": b"1", "callback": callback("own")}, {"value": b"2"}]
     producer.produce_batch(existing, messages, partition=0, on_delivery=callback("common"))
-    producer.produce_batch(existing, [{"value": b"3"}], partition=0, callback=callback("alias"))
+    producer.produce_batch(
+        existing, [{"value": b"3"}], partition=0, callback=callback("alias"), on_delivery=callback("other")
+    )
     producer.produce_batch(existing, [{"value": b"4"}], partition=0)
     assert producer.flush() == 0
     assert sorted(calls) == [("alias", b"3"), ("common", b"2"), ("own", b"1")]

@@ -66,7 +66,11 @@ def check_batch(topic: object, messages: object, partition: object) -> None:
         for name in ("value", "key"):
             if not isinstance(message.get(name), bytes | str | None):
                 raise TypeError(f"Message {name} at index {index} must be bytes or str")
-        if not isinstance(message.get("partition", partition), int):
+        if not isinstance(message.get("partition"), int | None):
             raise TypeError(f"Message partition at index {index} must be int")
-        if "timestamp" in message:
+        if message.get("timestamp") is not None:
             raise NotImplementedError("Message timestamps are not currently supported in batch mode; use produce")
+        try:
+            header_list(message.get("headers"))
+        except TypeError as error:
+            raise ValueError(f"Invalid headers at index {index}: {error}") from error

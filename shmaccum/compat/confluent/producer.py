@@ -72,19 +72,21 @@ class Producer(_core.PollingProducer, TransactionalCalls):
 
         Raises:
             TypeError: an argument or a message has the wrong type: then none is sent.
+            ValueError: headers of a message have the wrong type: then none is sent.
             NotImplementedError: a message has a ``timestamp``.
         """
         self._shm.opened()
         check_batch(topic, messages, partition)
         accepted = 0
         for message in messages:
+            own = message.get("partition")
             try:
                 self._shm.produce(
                     topic,
                     message.get("value"),
                     message.get("key"),
-                    message.get("partition", partition),
-                    message.get("callback") or on_delivery or callback,
+                    partition if own is None else own,
+                    message.get("callback") or callback or on_delivery,
                     headers=message.get("headers"),
                 )
                 accepted += 1
