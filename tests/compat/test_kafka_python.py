@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 import kafka as theirs
+import numpy as np
 import pytest
 from brokers import PATIENCE_S, wait_for_markers
 from fixture_types import Link, Make, MonkeyPatch, Start
@@ -182,6 +183,7 @@ def test_a_partitioner_chooses_unless_the_partition_is_given(existing: str, kafk
     producer = kafka_python(partitioner=kind())
     assert producer.send(existing, b"value", b"key").get(PATIENCE_S).partition == 2
     assert producer.send(existing, b"value", partition=0).get(PATIENCE_S).partition == 0
+    assert producer.send(existing, b"value", partition=np.int64(1)).get(PATIENCE_S).partition == 1
     assert producer.partitions_for(existing) == {0, 1, 2}
 
 
@@ -244,6 +246,7 @@ def test_transactions(existing: str, values: Make, servers: str, kafka_python: M
             for text in texts:
                 producer.send(existing, text, partition=0).get(PATIENCE_S)
             end()
+            producer.init_transactions()  # does nothing the second time
     wait_for_markers(servers)
     assert values(existing, isolation_level="read_committed") == [b"msg3", b"msg4"]
 

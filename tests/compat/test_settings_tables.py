@@ -180,6 +180,7 @@ def test_kafka_pythons_settings_without_a_counterpart_are_refused_by_name(name: 
         ({}, "bootstrap.servers", ("localhost:9092",)),
         ({}, "linger.ms", 0),
         ({"linger_ms": 7}, "linger.ms", 7),
+        ({"max_block_ms": 30e3}, "max.block.ms", 30_000),
         ({"retries": float("inf")}, "retries", (1 << 31) - 1),
         ({"compression_type": None}, "compression.type", "none"),
         ({"batch_size": 0}, "batch.size", 0),

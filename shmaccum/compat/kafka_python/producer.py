@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, Self
 
@@ -39,6 +40,7 @@ class KafkaProducer:
 
     def __init__(self, **configs: Any) -> None:
         self._closed = True
+        self._has_transactions = False
         settings = translate(configs)
         self.config: dict[str, Any] = {**THEIR_DEFAULTS, **configs}
         self.config["acks"] = -1 if settings.acks == "all" else int(settings.acks)
@@ -96,6 +98,8 @@ class KafkaProducer:
             raise TypeError("All headers items must be (str, bytes) tuples")
         if not isinstance(topic, str):
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
+        if partition is not None:
+            partition = int(operator.index(partition))  # it can be numpy's
         key_bytes = _serialize(self.config["key_serializer"], topic, headers, key)
         value_bytes = _serialize(self.config["value_serializer"], topic, headers, value)
         for what, data in (("key", key_bytes), ("value", value_bytes)):
@@ -123,7 +127,7 @@ class KafkaProducer:
             ):
                 failure = their_error(error)  # the brokers' answer: kafka-python returns a failed future
                 return FutureRecordMetadata(producer, self._callbacks, None, failure, header_size)
-            if isinstance(error, errors.KafkaError) and isinstance(partition, int) and partition < 0:
+            if isinstance(error, errors.KafkaError) and partition is not None and partition < 0:
                 raise ValueError("partition must be >= 0") from error
             raise their_error(error) from error
         return FutureRecordMetadata(producer, self._callbacks, future, None, header_size)
@@ -202,9 +206,12 @@ class KafkaProducer:
     # --- transactions -------------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """See `shmaccum.Producer.init_transactions`."""
-        with raising_their_errors():
-            self._open().init_transactions()
+        """See `shmaccum.Producer.init_transactions`; does nothing once that has succeeded."""
+        producer = self._open()
+        if not self._has_transactions:
+            with raising_their_errors():
+                producer.init_transactions()
+            self._has_transactions = True
 
     def begin_transaction(self) -> None:
         """See `shmaccum.Producer.begin_transaction`."""

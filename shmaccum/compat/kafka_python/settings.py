@@ -95,9 +95,9 @@ def _convert(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
     """Add the settings that follow from several of theirs, or have other values there."""
     if settings.get("retries") == math.inf:
         settings["retries"] = _INT_MAX
-    for name in ("linger.ms", "delivery.timeout.ms", "retries"):
-        if isinstance(settings.get(name), float):
-            settings[name] = math.ceil(settings[name])
+    for name, value in settings.items():
+        if isinstance(value, float) and math.isfinite(value):
+            settings[name] = math.ceil(value)
     if "compression.type" in settings and settings["compression.type"] is None:
         settings["compression.type"] = "none"
     for name in ("receive_buffer_bytes", "send_buffer_bytes"):
