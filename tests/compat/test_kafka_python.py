@@ -16,6 +16,7 @@ from kafka.errors import (
     IllegalStateError,
     InvalidTimestampError,
     KafkaConfigurationError,
+    KafkaError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
     ProducerFencedError,
@@ -23,10 +24,11 @@ from kafka.errors import (
 )
 from kafka.producer.future import RecordMetadata
 from kafka.serializer import DefaultSerializer, JsonSerializer
-from producers import stopped_sender, wait_until
+from producers import kill_sender, stopped_sender, wait_until
 from runs import run_python
 
 from shmaccum.compat.kafka_python import KafkaProducer, futures
+from shmaccum.sender import isolation
 
 NOWHERE = "127.0.0.1:1"
 """An address at which no broker can be."""
@@ -130,6 +132,19 @@ def test_arguments_are_refused_as_there(existing: str, values: Make, kafka_pytho
         producer.partitions_for(f"{existing}-unknown")
     producer.flush(PATIENCE_S)
     assert values(existing) == []
+
+
+def test_a_future_raises_kafka_pythons_error_without_a_sender(
+    existing: str, kafka_python: Make, monkeypatch: MonkeyPatch
+) -> None:
+    producer = kafka_python(linger_ms=60_000, delivery_timeout_ms=120_000)
+    future = producer.send(existing, b"value")
+    with monkeypatch.context() as patched:
+        patched.setattr(isolation, "EXECUTABLE", "/nowhere/python")
+        kill_sender(producer._producer)
+        with pytest.raises(KafkaError, match="/nowhere/python"):
+            _ = future.is_done
+    producer.close()
 
 
 class Legacy:

@@ -143,10 +143,11 @@ class FutureRecordMetadata:
         future = self._future
         if future is None or future.is_done:
             return True
-        try:
-            self._producer.poll()
-        except errors.ProducerClosedError:
-            return False  # it stays in the slab, and this process does not learn of it
+        with raising_their_errors():
+            try:
+                self._producer.poll()
+            except errors.ProducerClosedError:
+                return False  # it stays in the slab, and this process does not learn of it
         return future.is_done
 
     @property
