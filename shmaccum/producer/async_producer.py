@@ -260,12 +260,14 @@ class AsyncProducer(_core.AsyncProducer):
             if timeout != 0:
                 await self._calls.run(accumulator.flushing(timeout))
         finally:
-            for _ in range(int(_CLOSE_TIMEOUT_S / _CLOSE_LOOK_S)):
-                if not self._calls.is_waiting:
-                    break
-                await asyncio.sleep(_CLOSE_LOOK_S)
-            accumulator.pending.leave_loop()
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, producer.close, 0))
+            try:
+                for _ in range(int(_CLOSE_TIMEOUT_S / _CLOSE_LOOK_S)):
+                    if not self._calls.is_waiting:
+                        break
+                    await asyncio.sleep(_CLOSE_LOOK_S)
+            finally:  # a second call would do nothing
+                accumulator.pending.leave_loop()
+                await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, producer.close, 0))
 
     async def stop(self) -> None:
         """Close: aiokafka's name for `close`."""

@@ -485,6 +485,25 @@ async def test_close_ends_what_waits(open_small: Open, topic: str) -> None:
         assert caught.value.accepted.rows.tolist() == [0, 1, 2]
 
 
+@in_both_loops
+async def test_a_cancelled_close_leaves_the_slab(open_small: Open, topic: str) -> None:
+    """While a send waits for memory. Before, the process stayed a user, and no later `close` did anything."""
+    producer = open_small()
+    await producer.start()
+    inner = producer._producer
+    async with full_slab(producer, topic):
+        send = asyncio.create_task(producer.send(topic, LARGE_VALUE))
+        await until(lambda: queued(producer))
+        closing = asyncio.create_task(producer.close(timeout=0))
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(errors.ProducerClosedError):
+            await send
+        await until(lambda: not inner._attached)
+
+
 def test_cancelled_start_leaves_nothing(settings: Settings, slab_name: str) -> None:
     """The end of the loop waits for the thread that starts the producer."""
 
