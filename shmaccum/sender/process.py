@@ -360,6 +360,7 @@ def _start(config: ProducerConfig) -> None:
                         env=isolation.environment(),
                         start_new_session=True,
                         encoding="utf-8",
+                        errors="replace",
                     )
                 answer = _answer_of(process)
                 stderr.seek(0)

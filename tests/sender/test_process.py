@@ -134,10 +134,11 @@ def test_killed_while_it_starts(settings: Settings, tmp_path: Path, monkeypatch:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.parametrize("printed", [b"welcome\n", b"bienvenue \xe0 tous\n"])
 def test_a_sitecustomize_that_prints_is_no_answer(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: bytes
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('welcome', flush=True)\n")
+    (tmp_path / "sitecustomize.py").write_text(f"import os\nos.write(1, {printed!r})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Producer(settings()) as producer:
         assert sender_starts(producer) == 1
