@@ -152,6 +152,8 @@ class KafkaHandler(logging.Handler):
 
     def _send(self, topic: str, text: str, key: Any, timestamp_ms: int) -> None:
         producer = self._producer or self._make()
+        if self._is_closed:  # while it was made: then there was none to close
+            self.close()
         try:
             self._append(producer, topic, text, key, timestamp_ms)
         except DeadOwnerError:  # the slab was removed after a fork: neither parent nor child used it for a while

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from brokers import PATIENCE_S, consume
-from fixture_types import Capture, Link, Start
+from fixture_types import Capture, Link, MonkeyPatch, Start
 from processes import in_threads
 from producers import kill_sender, settings_of, stopped_sender, wait_until_gone
 from runs import run_python
 from senders import read_values
 
 from shmaccum import Producer
+from shmaccum import logging as module
 from shmaccum.errors import ConfigError
 from shmaccum.logging import KafkaHandler
 from tools.kafka import KafkaCluster
@@ -179,6 +180,23 @@ def test_a_daemon_logs_after_its_parents_slab_is_gone(tmp_path: Path, slab_name:
     done = run_python("-c", DAEMON, json.dumps(settings_of(slab_name, tmp_path, num_partitions=1)))
     assert (done.stdout, done.stderr) == ("0\n", "")
     assert read_values(tmp_path, "t") == [b"of the parent", b"of the daemon"]
+    wait_until_gone(slab_name)
+
+
+def test_a_handler_that_is_closed_while_it_makes_its_producer_closes_that(
+    tmp_path: Path, slab_name: str, logger: logging.Logger, monkeypatch: MonkeyPatch
+) -> None:
+    made = KafkaHandler("t", settings_of(slab_name, tmp_path))
+    logger.addHandler(made)
+
+    class Slow(Producer):
+        def __init__(self, config: Config) -> None:
+            super().__init__(config)
+            made.close()
+
+    monkeypatch.setattr(module, "Producer", Slow)
+    logger.error("late")
+    assert (made.dropped, made._producer) == (1, None)
     wait_until_gone(slab_name)
 
 
