@@ -50,7 +50,7 @@ class Serializer:
             try:
                 data = call(topic, data) if self._takes_topic else call(data)
             except Exception as error:
-                raise SerializationError(f"{what}.serializer cannot serialize {data!r}: {error}") from error
+                raise SerializationError(f"{what}.serializer cannot serialize {data!r:.60}: {error}") from error
         if data is None or type(data) is bytes:
             return data
         if isinstance(data, str):

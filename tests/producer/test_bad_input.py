@@ -95,6 +95,8 @@ def test_a_serializer_fails(join: Produce) -> None:
     ) as caught:
         producer.send("t", "x")
     assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(errors.SerializationError, match=r"cannot serialize \['x{58}: int\(\) argument"):
+        producer.send("t", ["x" * 10_000])
     with pytest.raises(errors.SerializationError, match=r"^value\.serializer must return .*, not int$"):
         producer.send("t", "5")
 
