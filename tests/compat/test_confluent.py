@@ -424,6 +424,40 @@ def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
     assert values(existing) == [b"first", *sent]
 
 
+@pytest.mark.parametrize("end", [Producer.poll, Producer.flush])
+def test_a_signals_handler_doubles_no_message_that_waited_for_its_topic(
+    existing: str, values: Make, confluent: Make, monkeypatch: MonkeyPatch, end: Any
+) -> None:
+    """It comes in the middle of their sending; if it flushes, all but the interrupted one are sent then."""
+    producer = confluent()
+    producer.produce(existing, b"first", partition=0)
+    producer.flush()
+    records, parking = producer._shm.producer._records, producer._shm.parking
+    send_in, left = records.send_in, []
+    for number in range(4):
+        message = Message(producer._shm.reports, existing, None, b"%d" % number, None, None)
+        parking.add(Produced(message, 0, 0, None))
+
+    def interrupted(*arguments: Any) -> Any:
+        if not left:
+            left.append(0)
+            parking._next = 0.0
+            end(producer, 0.2)
+            left.append(len(producer))
+            producer.produce(existing, b"of the handler", partition=0)
+        return send_in(*arguments)
+
+    monkeypatch.setattr(records, "send_in", interrupted)
+    parking._next = 0.0
+    parking.retry()
+    assert producer.flush() == 0
+    expected = [b"0", b"1", b"2", b"3", b"of the handler"]
+    if end is Producer.flush:
+        expected = [b"1", b"2", b"3", b"0", b"of the handler"]
+    assert values(existing) == [b"first", *expected]
+    assert left[1] == (1 if end is Producer.flush else 4)
+
+
 def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, confluent: Make) -> None:
     """An accepted record is stored all the same: librdkafka promises as much for messages that it purges in flight."""
     codes: list[int] = []

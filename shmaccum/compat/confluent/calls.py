@@ -229,6 +229,7 @@ class Calls(_core.PollingCalls):
         self.opened()
         while True:
             remaining = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
+            self.parking.retry(flushes=True)
             try:
                 with raising_kafka_exceptions():
                     self.opened().flush(min(remaining, _SLICE_S))
@@ -237,7 +238,7 @@ class Calls(_core.PollingCalls):
                     raise
             self.serve(0.0)
             left = self.unreported()
-            if not left or remaining == 0:
+            if left <= self.parking.interrupted() or remaining == 0:
                 return left
             # Another thread can be between a completion and its report.
             self.serve(min(remaining, PAUSE_S) if self.parking else 0.001)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum._core import Message
@@ -63,10 +64,17 @@ class Parking:
         """Drop everything: the messages are a parent's."""
         self.topics.clear()
         self._lock = threading.RLock()
+        self._sending: list[tuple[int, Produced]] = []
+        """Thread and message of each call that sends one: several, if a signal's handler interrupts it and retries."""
         self._next = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.topics)
+
+    def interrupted(self) -> int:
+        """Return how many messages wait for the end of this call: a signal's handler, it interrupts their sending."""
+        me = threading.get_ident()
+        return sum(thread == me for thread, _ in self._sending)
 
     def add(self, message: Produced) -> None:
         """Add a message."""
@@ -80,22 +88,34 @@ class Parking:
             self.topics.clear()
         return taken
 
-    def retry(self) -> None:
-        """Send the messages whose topics are known by now; report those that time out."""
-        if not self.topics or time.monotonic() < self._next or not self._lock.acquire(blocking=False):
-            return  # nothing to do, too early, or another thread does it
+    def retry(self, *, flushes: bool = False) -> None:
+        """Send the messages whose topics are known by now; report those that time out.
+
+        A signal's handler that interrupts a retry only does so if it flushes: it can be about to end the program. A
+        message that is just being sent then comes behind the others.
+        """
+        if not self.topics or time.monotonic() < self._next or (self.interrupted() and not flushes):
+            return  # nothing to do, too early, or it goes on after the handler
+        if not self._lock.acquire(blocking=False):
+            return  # another thread does it
         try:
-            for topic in list(self.topics):
-                if self._retry(self.topics[topic]):
-                    del self.topics[topic]
+            for topic, queue in list(self.topics.items()):
+                if self._retry(queue) and (added := self.topics.pop(topic, None)):  # just now, by a signal's handler
+                    self.topics.setdefault(topic, deque()).extendleft(reversed(added))
             self._next = time.monotonic() + PAUSE_S
         finally:
             self._lock.release()
 
     def _retry(self, queue: deque[Produced]) -> bool:
-        """Send a topic's messages in their order; return whether none is left."""
-        while queue:
-            message = queue[0]
+        """Send a topic's messages in their order; return whether none is left.
+
+        If this call interrupts one that sends a message, that one stays: sent here, too, it would be doubled.
+        """
+        for message in list(queue):
+            if any(message is sent for _, sent in self._sending):
+                continue
+            call = threading.get_ident(), message
+            self._sending.append(call)
             try:
                 self._send(message)
             except ShmaccumError as error:
@@ -105,7 +125,14 @@ class Parking:
                 self._refused(message, error)
             except BaseException:  # a signal handler's, before or after the commit: sent again, it would be doubled
                 if self._is_accepted(message):
-                    queue.popleft()
+                    _remove(queue, message)
                 raise
-            queue.popleft()
-        return True
+            finally:
+                self._sending.remove(call)
+            _remove(queue, message)
+        return not queue
+
+
+def _remove(queue: deque[Produced], message: Produced) -> None:
+    with suppress(ValueError):  # a signal's handler was faster
+        queue.remove(message)
