@@ -443,9 +443,9 @@ class Producer(_core.Producer):
         Times are milliseconds where the name does not say ``ns``, sizes are bytes. A mean or maximum is over the life
         of the slab, a rate a second over the last 30 to 60 seconds, and before that since this producer began.
         """
-        self._guard.check_open()
-        self._accumulator.pending.check_process()
-        groups = self._rates.added_to(self._totals())
+        with self._guard:
+            self._accumulator.pending.check_process()
+            groups = self._rates.added_to(self._totals())
         count = sum(map(len, groups.values())) + 1
         return groups | {"kafka-metrics-count": {"count": count}}
 

@@ -18,6 +18,7 @@ from runs import in_threads
 from senders import read_partition, read_topic, read_values
 
 from shmaccum import FutureRecordMetadata, Producer, RecordMetadata, errors
+from shmaccum.observe import kafka_metrics
 
 
 def test_arguments_have_kafka_pythons_order() -> None:
@@ -213,6 +214,19 @@ def test_after_close(producer: Producer, topic: str) -> None:
     producer.flush()  # as Kafka's does: there is nothing left to wait for
     with pytest.raises(errors.IllegalArgumentError):
         producer.flush(-1)
+
+
+def test_a_close_while_metrics_are_read(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a thread that exports them."""
+    read = kafka_metrics.slab_metrics
+
+    def closing(*arguments: Any) -> Any:
+        producer.close()
+        return read(*arguments)
+
+    monkeypatch.setattr(kafka_metrics, "slab_metrics", closing)
+    with pytest.raises(errors.ProducerClosedError):
+        producer.metrics()
 
 
 class Closable:
