@@ -29,6 +29,7 @@ from runs import run_python
 
 from shmaccum.compat.kafka_python import KafkaProducer, futures
 from shmaccum.sender import isolation
+from shmaccum.shm.incidents import Incidents
 
 NOWHERE = "127.0.0.1:1"
 """An address at which no broker can be."""
@@ -145,6 +146,19 @@ def test_a_future_raises_kafka_pythons_error_without_a_sender(
         with pytest.raises(KafkaError, match="/nowhere/python"):
             _ = future.is_done
     producer.close()
+
+
+def test_a_close_while_another_thread_asks(existing: str, kafka_python: Make, monkeypatch: MonkeyPatch) -> None:
+    producer = kafka_python()
+    known = Incidents.has_been_let_in.fget
+
+    def closing(incidents: Incidents) -> bool:
+        producer.close()
+        return known(incidents)
+
+    monkeypatch.setattr(Incidents, "has_been_let_in", property(closing))
+    with pytest.raises(IllegalStateError):
+        producer.bootstrap_connected()
 
 
 class Legacy:

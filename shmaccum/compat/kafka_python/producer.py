@@ -191,7 +191,9 @@ class KafkaProducer:
 
     def bootstrap_connected(self) -> bool:
         """Return whether a broker has let the sender in."""
-        return self._open().incidents.has_been_let_in
+        producer = self._open()
+        with raising_their_errors(), producer._guard:  # another thread can close it
+            return producer._slab.incidents.has_been_let_in
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """Return metrics by Kafka's names, in groups; None with ``metrics_enabled=False``.
