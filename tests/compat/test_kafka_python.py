@@ -241,6 +241,24 @@ def test_closing_leaves_no_thread(existing: str, kafka_python: Make) -> None:
         kafka_python().close(-1)
 
 
+def test_callbacks_run_later_where_no_thread_can_be_started(
+    existing: str, kafka_python: Make, monkeypatch: MonkeyPatch
+) -> None:
+    producer = kafka_python()
+    calls: list[Any] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        future = producer.send(existing, b"value").add_callback(calls.append)
+        producer.flush()
+    assert calls == [future.value]
+    producer.send(existing, b"value").add_callback(calls.append)
+    wait_until(lambda: len(calls) == 2, "a thread was started for the next one")
+
+
 def test_a_dropped_producer_leaves_no_thread(existing: str, kafka_python: Make, monkeypatch: MonkeyPatch) -> None:
     kafka_python()  # the slab's own thread stays for all its producers
     monkeypatch.setattr(futures, "_IDLE_S", 0.05)

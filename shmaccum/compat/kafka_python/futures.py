@@ -79,8 +79,12 @@ class CallbackThread:
         with self._changed:
             self._waiting += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shmaccum-callbacks", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="shmaccum-callbacks", daemon=True)
+                try:
+                    thread.start()
+                    self._thread = thread
+                except RuntimeError as error:
+                    logger.warning("No thread runs callbacks (%s): the next send, flush or get does.", error)
             self._changed.notify()
 
     def arrived(self) -> None:
