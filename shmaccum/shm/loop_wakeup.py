@@ -145,7 +145,11 @@ class LoopDoorbell(Generic[W]):
                 self._publish()
 
     def _publish(self) -> None:
-        self._slab.words[self._entry_at + Process.LOOP_ASLEEP] = min(self._listeners.values(), default=0)
+        """Publish the least count; a listener whose loop was closed in its wait no longer counts."""
+        counts = self._listeners
+        while counts and (least := min(counts, key=counts.__getitem__)).is_over():
+            del counts[least]
+        self._slab.words[self._entry_at + Process.LOOP_ASLEEP] = counts[least] if counts else 0
 
     def wake_all(self, except_for: LoopWakeup | None = None) -> None:
         """Wake the listeners of all loops; of the one in this thread at once."""
@@ -254,6 +258,10 @@ class LoopListener:
         """Listen; wake only at that completion count, and for other events. Check your condition before you wait."""
         self._wakeup.listeners[self] = None
         self._wakeup.doorbell.expect(self, completions)
+
+    def is_over(self) -> bool:
+        """Return whether its loop is closed."""
+        return self._wakeup.loop.is_closed()
 
     def stop(self) -> None:
         """Stop listening."""

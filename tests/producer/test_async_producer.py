@@ -618,6 +618,27 @@ async def test_completions_that_a_thread_reads_resolve_in_the_loop(
             assert (await mine).offset >= 0
 
 
+def test_a_loop_that_is_closed_in_a_wait_delays_no_other(open_producer: Open, topic: str) -> None:
+    """Before, its listener stayed, and the doorbell was not pressed again: each wait took a slice."""
+    producer = open_producer(linger_ms=50)
+
+    async def wait_in_vain() -> None:
+        await producer.start()
+        await producer.partitions_for(topic)
+        await asyncio.wait({asyncio.ensure_future(await producer.send(topic, b"first"))}, timeout=0)
+
+    async def wait() -> None:
+        await producer.flush()
+        pending = producer._producer._slab.companion(PendingBatches)
+        pending.of_loop()._check = lambda: None  # type: ignore[method-assign]
+        for _ in range(5):
+            await asyncio.wait_for(producer.send_and_wait(topic, b"value"), 5)
+        await producer.close()
+
+    asyncio.run(wait_in_vain())
+    asyncio.run(wait())
+
+
 def test_fork_in_a_running_loop(open_small: Open, topic: str, small_log: Path) -> None:
     """The child is a process of its own; the parent's waits, loop and place in the queue stay as they are."""
 
