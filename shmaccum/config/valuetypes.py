@@ -95,7 +95,10 @@ def _parse_path(value: object) -> str:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise ValueError(f"expected a path as text (str) or a PathLike for it, not {type(value).__name__}")
-    return os.path.abspath(path) if path else ""
+    try:
+        return os.path.abspath(path) if path else ""
+    except FileNotFoundError:
+        raise ValueError("expected an absolute path, since the working directory does not exist any more") from None
 
 
 def _parse_callable(value: object) -> Callable[..., Any]:

@@ -60,6 +60,13 @@ def test_path_is_made_absolute(tmp_path: Path, monkeypatch: MonkeyPatch) -> None
     assert vt.PATH.parse("./a/../out") == os.fspath(tmp_path / "out")
     assert vt.PATH.parse(Path("out")) == os.fspath(tmp_path / "out")
     assert vt.PATH.parse("") == ""
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    assert vt.PATH.parse("/out") == "/out"
+    with pytest.raises(ValueError, match="expected an absolute path, since the working directory does not exist"):
+        vt.PATH.parse("out")
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize(
