@@ -70,7 +70,9 @@ class ExactlyOnce:
 
         Raises ConfigError: an option is wrong, or missing.
         """
-        app, version, log = options.get("txnappid"), options.get("txnversion"), options.get("commitlogtopic")
+        # An empty name is none, as of an unset variable: a job of it would be a new one in every run.
+        app = options.get("txnappid") or None
+        version, log = options.get("txnversion"), options.get("commitlogtopic")
         if not _boolean(options, "exactlyonce", "exactlyOnce"):
             for name, value in {"txnAppId": app, "txnVersion": version, "commitLogTopic": log}.items():
                 if value is not None:

@@ -212,6 +212,7 @@ EXACTLY_ONCE = {"exactlyOnce": "true"}
         (False, {"kafka.transactional.id": "a"}, "kafka.transactional.id needs exactlyOnce=true"),
         (False, {"commitLogTopic": "a"}, "option commitLogTopic needs exactlyOnce=true"),
         (False, EXACTLY_ONCE | {"txnAppId": "a"}, "txnAppId and txnVersion go together"),
+        (False, EXACTLY_ONCE | {"txnAppId": "", "txnVersion": "1"}, "txnAppId and txnVersion go together"),
         (False, EXACTLY_ONCE | {"txnAppId": "a", "txnVersion": "1.5"}, "txnVersion = '1.5' is not an integer"),
         (False, EXACTLY_ONCE | {"txnAppId": "a", "txnVersion": "-1"}, "txnVersion = '-1' is not an integer from 0 on"),
         (False, EXACTLY_ONCE | {"kafka.acks": "1"}, "acks"),
