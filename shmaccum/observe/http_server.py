@@ -137,7 +137,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
-        path = urlsplit(self.path).path
+        try:
+            path = urlsplit(self.path).path
+        except ValueError as error:
+            self.send_error(HTTPStatus.BAD_REQUEST, explain=str(error))
+            return
         if path == "/metrics":
             text = exposition(self.server.collector, ",".join(self.headers.get_all("Accept", ())))
             self._answer(text.media_type, text.content)

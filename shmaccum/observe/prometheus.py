@@ -77,7 +77,11 @@ class Text(NamedTuple):
 def exposition(collector: SlabCollector, accept: str = "") -> Text:
     """Read all slabs, and return their metrics as text.
 
-    ``accept`` is the request's header of this name; without one, the text is in Prometheus's own format.
+    ``accept`` is the request's header of this name; without one that says anything, the text is in Prometheus's own
+    format.
     """
-    encoder, media_type = choose_encoder(accept)
+    try:
+        encoder, media_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # it fails at a version that is no number
+        encoder, media_type = choose_encoder("")
     return Text(encoder(collector), media_type)

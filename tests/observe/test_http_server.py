@@ -54,6 +54,16 @@ def test_what_else_is_served(server: MetricsServer) -> None:
     assert [ask(server, *other)[0] for other in (("GET", "/metric"), ("POST", "/metrics"))] == [404, 501]
 
 
+def test_a_request_that_makes_no_sense_is_answered(server: MetricsServer) -> None:
+    assert ask(server, "HEAD", "/metrics", "text/plain;version=x")[:2] == (
+        200,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
+    with client(server) as connection:
+        connection.sendall(b"GET http://[/metrics HTTP/1.1\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.0 400"
+
+
 def test_ipv6() -> None:
     if not socket.has_ipv6:
         pytest.skip("this Python has no IPv6")
