@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Final
 
 from shmaccum.abi import VERSION
@@ -47,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:  # closed, as some supervisors start programs
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # it stays open
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what its encoding does not have becomes a question mark
     # Every option of ours before the command ends the program, so the first word is the command.
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     parser, subparser = _parsers(command)

@@ -34,6 +34,8 @@ def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> 
     """Return the given settings on top of ``defaults``. Raises ConfigError: the file cannot be read."""
     given: dict[str, object] = {}
     if args.config == "-":
+        if sys.stdin is None:
+            raise ConfigError("cannot read settings from standard input: it is closed")
         try:
             given = parse_settings(sys.stdin.read().removeprefix("\ufeff"), "standard input")
         except UnicodeDecodeError as error:

@@ -83,6 +83,21 @@ def test_a_closed_standard_output_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_settings_from_a_closed_standard_input() -> None:
+    words = [sys.executable, "-m", "shmaccum", "doctor", "--config", "-"]
+    done = subprocess.run(words, preexec_fn=lambda: os.close(0), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "shmaccum doctor: cannot read settings from standard input: it is closed\n"
+
+
+def test_what_the_output_cannot_encode_becomes_a_question_mark() -> None:
+    words = [sys.executable, "-m", "shmaccum", "doctor", "-X", "transport=log", "-X", "log.dir=/tmp/дом"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert "/tmp/??? can be made" in done.stdout
+
+
 def test_an_interrupt_is_quiet(shmaccum: Command) -> None:
     with shmaccum("status", "--json", "--watch", "60") as process:
         assert "slabs" in json.loads(process.stdout.readline()), "one object a line"

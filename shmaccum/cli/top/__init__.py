@@ -14,7 +14,6 @@ import termios
 import time
 import tty
 from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
 from types import FrameType
 from typing import Any, Final
 
@@ -83,9 +82,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _console() -> Console:
-    """Return the standard output. What its encoding does not have becomes a question mark."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False, markup=False, emoji=False)
 
 
