@@ -63,6 +63,10 @@ class HistogramValue:
     counts: dict[float, int]
     total: float
 
+    def __add__(self, other: HistogramValue) -> HistogramValue:
+        counts = {bound: count + other.counts[bound] for bound, count in self.counts.items()}
+        return HistogramValue(counts, self.total + other.total)
+
     def parts(self) -> Iterator[tuple[str, dict[str, str], float]]:
         """Yield its series: ``bucket`` with each bound as Prometheus writes it, ``count`` of all values, ``sum``."""
         for bound, count in self.counts.items():

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from shmaccum.abi import VERSION
 from shmaccum.errors import ApiVersionError
 from shmaccum.observe import catalogue
-from shmaccum.observe.catalogue import HistogramValue, Kind, Metric, Value, opentelemetry_name
+from shmaccum.observe.catalogue import HistogramValue, Kind, Metric, Series, Value, opentelemetry_name
 from shmaccum.observe.reader import SlabReader, Snapshot
 
 try:
@@ -49,6 +50,8 @@ _ATTRIBUTES: Final = {
     "state": "shmaccum.process.state",
 }
 """Names of attributes, by the catalogue's labels."""
+_CREATED: Final = next(each for each in catalogue.OF_SLABS if each.name == "shmaccum_slab_created_timestamp_seconds")
+_Counts = Mapping[Metric, Series]
 
 
 def instrument_slabs(
@@ -84,6 +87,7 @@ class _Source:
         self._reader = reader
         self._process: Final = os.getpid()
         self._lock = threading.Lock()
+        self._totals = _Totals()
         self._snapshot: Snapshot | None = None
         self._used: set[str] = set()
 
@@ -93,12 +97,46 @@ class _Source:
             return  # in a forked child, where the lock can be held by a thread of the parent
         with self._lock:
             if self._snapshot is None or name in self._used:
-                self._snapshot = self._reader.snapshot()
+                snapshot = self._reader.snapshot()
+                slabs = {slab: self._totals.of(slab, series) for slab, series in snapshot.slabs.items()}
+                self._snapshot = replace(snapshot, slabs=slabs)
                 self._used.clear()
             self._used.add(name)
             snapshot = self._snapshot
         for labels, value in snapshot.values(metric):
             yield {_ATTRIBUTES[label]: text for label, text in labels.items()}, value
+
+
+class _Totals:
+    """Counts over all slabs that a name has had. Those of a new slab begin with 0, but a counter never falls here.
+
+    Else its difference between two collections could be negative. OTLP's exporter refuses a histogram with such a
+    count, and with it all metrics.
+    """
+
+    def __init__(self) -> None:
+        self._slabs: dict[str, tuple[Series, _Counts, _Counts]] = {}
+        """Of each name: when its last slab was created, what those before it have counted, and what that one has."""
+
+    def of(self, slab: str, series: _Counts) -> _Counts:
+        """Return a slab's series, with the counts of those before it."""
+        created = series[_CREATED]
+        last, before, counted = self._slabs.get(slab, (created, {}, {}))
+        if created != last:
+            before = _sums(before, counted)
+        counts = {metric: values for metric, values in series.items() if metric.kind is not Kind.GAUGE}
+        self._slabs[slab] = created, before, counts
+        return {**series, **_sums(before, counts)} if before else series
+
+
+def _sums(some: _Counts, others: _Counts) -> _Counts:
+    """Return the sums of two slabs' counts, with the series that only one of them has."""
+    sums: dict[Metric, Series] = {metric: dict(values) for metric, values in some.items()}
+    for metric, values in others.items():
+        of_metric = sums.setdefault(metric, {})
+        for labels, value in values.items():
+            of_metric[labels] = value + of_metric[labels] if labels in of_metric else value  # type: ignore[operator]
+    return sums
 
 
 def _register(meter: Meter, metric: Metric, source: _Source) -> None:

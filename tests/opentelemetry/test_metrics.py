@@ -102,6 +102,26 @@ def test_a_slab_is_observed_while_it_is_there_and_not_in_a_fork(
     assert not any(name == "shmaccum.records_sent" for name, _ in left)
 
 
+def test_no_count_falls_when_a_slab_is_made_again(settings: Settings, slab_name: str) -> None:
+    metrics = Instrumented(slab_name)
+    seen: list[dict[Key, float]] = []
+    for records, topic in ((7, "a"), (3, "b")):
+        with Producer(settings) as producer:
+            for _ in range(records):
+                producer.send(topic, b"value").get(20)
+            seen.append(values_of(metrics.collect()))
+        wait_until_gone(slab_name)
+    sent = {
+        dict(attributes)["messaging.destination.name"]: value
+        for (name, attributes), value in seen[1].items()
+        if name == "shmaccum.records_sent"
+    }
+    assert sent == {"a": 7, "b": 3}
+    of_slab = frozenset({("shmaccum.slab", slab_name)})
+    assert [each["shmaccum.records_appended", of_slab] for each in seen] == [7, 10]
+    assert [each["shmaccum.delivery_time.count", of_slab] for each in seen] == [7, 10]
+
+
 def test_each_collection_reads_the_slabs_once(
     settings: Settings, slab_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
