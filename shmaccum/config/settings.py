@@ -67,7 +67,7 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
     buffer_memory = Setting(LONG, 32 * 1024 * 1024, Importance.HIGH, Scope.SLAB, at_least(1024)).says("""
         Bytes of shared memory for batches, from the first record until they are complete, for all producers of the host
         together. If none is free, `send` waits up to `max.block.ms` for it, first come, first served. The slab's tables
-        take memory beside this. At least `batch.size`.""")
+        take memory beside this.""")
     compression_type = Setting(STRING, "none", Importance.HIGH, Scope.PRODUCER, _COMPRESSION).says("""
         How batches are compressed; the producer that begins a batch decides. A batch is compressed as a whole, so
         larger batches compress better. The sender compresses batches, on its own threads, up to one a processor.
