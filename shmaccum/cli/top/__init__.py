@@ -207,7 +207,9 @@ class _Watch:
     def _keys(self, timeout_s: float) -> Iterator[str]:
         """Yield the keys that are pressed within a time, once one is."""
         if select.select([self._keyboard], [], [], timeout_s)[0]:
-            yield from keys(os.read(self._keyboard, 1024).decode(errors="ignore"))
+            typed = os.read(self._keyboard, 1024)
+            self._is_over = not typed  # the terminal is gone, and SIGHUP ignored
+            yield from keys(typed.decode(errors="ignore"))
 
     def _obey(self, key: str) -> None:
         choices = self._choices

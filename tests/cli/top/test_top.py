@@ -186,6 +186,11 @@ class Terminal:
         """Send keys."""
         os.write(self._descriptor, typed.encode())
 
+    def hang_up(self) -> None:
+        """Take it away; no SIGHUP says so, since it controls no session."""
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), self._descriptor)
+
     def await_text(self, pattern: str, ignored: str = r"\x1b\[[0-9;?]*[A-Za-z]") -> None:
         """Wait until it shows something."""
         shown, deadline = "", time.monotonic() + 60
@@ -246,6 +251,13 @@ def test_live_with_keys(working: Producer, slab_name: str) -> None:
             shown.await_text(text)
         shown.press("q")
         assert shown.process.wait(30) == 0
+
+
+def test_it_ends_with_its_terminal(working: Producer, slab_name: str) -> None:
+    with terminal(slab_name) as shown:
+        shown.await_text("healthy")
+        shown.hang_up()
+        assert shown.process.wait(30) == 1
 
 
 def test_the_chosen_slab_stays_when_another_goes(monkeypatch: pytest.MonkeyPatch) -> None:
