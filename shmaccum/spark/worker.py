@@ -20,7 +20,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import ExitStack
 from typing import Final
 
@@ -90,7 +90,9 @@ def _set_aside_what_stays() -> None:
 
 
 def _key(config: ProducerConfig) -> _Key:
-    return frozenset(config.as_dict().items())
+    # A dataclass as a serializer is unhashable, for example. No other object gets its id while its producer is kept.
+    values = config.as_dict().items()
+    return frozenset((name, value if isinstance(value, Hashable) else id(value)) for name, value in values)
 
 
 def close_all() -> None:

@@ -145,6 +145,19 @@ def test_a_process_has_one_producer_for_a_configuration_until_it_is_closed(confi
     assert gc.get_freeze_count() == frozen
 
 
+class Unhashable(list[bytes]):
+    def serialize(self, topic: str, data: object) -> bytes:
+        return b"".join(self)
+
+
+def test_a_serializer_can_be_unhashable(configure: Configure) -> None:
+    config, equal = (configure(value_serializer=Unhashable([b"1"])) for _ in range(2))
+    with producer(config) as first, producer(equal) as other:
+        assert first is producer(config)
+        assert other is not first
+        assert first.send("t", 1).get(10).topic == "t"
+
+
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["exits", "is killed"])
 def test_what_a_worker_has_sent_is_delivered_when_it(
     end: str, configure: Callable[..., ProducerConfig], until_gone: Callable[..., None]
