@@ -95,6 +95,7 @@ def _parse_path(value: object) -> str:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise ValueError(f"expected a path as text (str) or a PathLike for it, not {type(value).__name__}")
+    path = path.strip()
     try:
         return os.path.abspath(path) if path else ""
     except FileNotFoundError:
@@ -156,7 +157,7 @@ STRING_OR_NUMBER: Final = ValueType("string", _parse_string_or_number)
 """Text that can be a number; it can be given as one."""
 PASSWORD: Final = ValueType("password", _parse_password)
 PATH: Final = ValueType("string", _parse_path)
-"""A file's name: also a ``PathLike``; not trimmed; made absolute, so that it means the same in every process."""
+"""A file's name: also a ``PathLike``; made absolute, so that it means the same in every process."""
 CLASS: Final = ValueType("class", _parse_callable)
 """A callable (a class, for example), or its dotted name, which is imported."""
 SERIALIZER: Final = ValueType("class", _parse_serializer)

@@ -59,6 +59,7 @@ def test_path_is_made_absolute(tmp_path: Path, monkeypatch: MonkeyPatch) -> None
 
     assert vt.PATH.parse("./a/../out") == os.fspath(tmp_path / "out")
     assert vt.PATH.parse(Path("out")) == os.fspath(tmp_path / "out")
+    assert vt.PATH.parse(" out ") == os.fspath(tmp_path / "out")
     assert vt.PATH.parse("") == ""
     (tmp_path / "removed").mkdir()
     monkeypatch.chdir(tmp_path / "removed")
