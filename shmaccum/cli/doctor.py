@@ -180,7 +180,7 @@ def host_findings(config: ProducerConfig) -> Iterator[Finding]:
     yield _ok("shmaccum", f"{VERSION}, Python {platform.python_version()}, {platform.platform(terse=True)}")
     yield from _shared_memory(config)
     yield from _limits(config)
-    yield _log(config)
+    yield from dict.fromkeys(_log(config.in_slab(name)) for name in config.slab_names(os.geteuid()))
     yield _removal()
     yield _clock()
 

@@ -163,6 +163,15 @@ def test_another_user_has_the_slabs_name() -> None:
     assert status == 0
 
 
+def test_every_shards_log_is_named(tmp_path: Path) -> None:
+    assert [Path(each.text.split()[-1]).name for each in findings("log", shmaccum_shards=2)] == [
+        f"{NAME}@0.log",
+        f"{NAME}@1.log",
+    ]
+    (found,) = findings("log", shmaccum_shards=2, sender_log_file=tmp_path / "log")
+    assert found.text == f"senders log to {tmp_path / 'log'}"
+
+
 def test_the_senders_log_cannot_be_written(tmp_path: Path) -> None:
     assert findings("log")[0].level == Level.OK
     (tmp_path / "file").touch()
