@@ -152,7 +152,11 @@ def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[
     print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {target.name}", flush=True)
     print("starting Spark and preparing the records in it ...", flush=True)
     watch = _SlabWatch(f"demo-{os.getpid()}")
-    settings = target.settings | {"shmaccum.name": watch.name, "sender.idle.ms": _SENDER_IDLE_MS}
+    settings = target.settings | {
+        "shmaccum.name": watch.name,
+        "shmaccum.shards": 1,
+        "sender.idle.ms": _SENDER_IDLE_MS,
+    }
     sent = values_by_key(flights)
     with in_spark(sent, args.workers, spark_log) as records:
         from shmaccum.spark import register

@@ -51,7 +51,7 @@ def test_a_directory_or_a_cluster(tmp_path: Path, capfd: Capture) -> None:
 @pytest.mark.timeout(300)
 def test_a_thousand_flights_into_a_cluster(shmaccum: Command, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
     figures, settings = tmp_path / "figures.json", tmp_path / "cluster.properties"
-    settings.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\ncompression.type=zstd\n")
+    settings.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\ncompression.type=zstd\nshmaccum.shards=2\n")
     arguments = ["--rows", 1000, "--config", settings, "--topic", topic, "--partitions", 3, "--json", figures]
     with shmaccum("demo", *arguments) as process:
         stdout, stderr = process.communicate(timeout=280)
