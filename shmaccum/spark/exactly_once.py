@@ -27,9 +27,9 @@ from pyspark import TaskContext
 
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import ConfigError, IllegalStateError, ProducerFencedError
+from shmaccum.errors import ConfigError, IllegalStateError, ProducerFencedError, ShmaccumError
 from shmaccum.procfs import ancestors
-from shmaccum.spark.options import PREFIX, producer_config
+from shmaccum.spark.options import PREFIX, producer_config, with_options_named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,12 +151,15 @@ class ExactlyOnce:
 
     @contextmanager
     def _committer(self) -> Iterator[BatchCommitter]:
-        """Yield a committer with its own connections."""
+        """Yield a committer with its own connections. Its errors name settings as options."""
         from shmaccum.transactions.batch_committer import BatchCommitter
         from shmaccum.transactions.broker_client import BrokerClient
 
-        with BrokerClient(self.config) as client:
-            yield BatchCommitter(client, self.config, self.writer())
+        try:
+            with BrokerClient(self.config) as client:
+                yield BatchCommitter(client, self.config, self.writer())
+        except ShmaccumError as error:
+            raise with_options_named(error) from error.__cause__
 
 
 @dataclass(frozen=True)
