@@ -228,7 +228,7 @@ class Brokers:
         for connection in connections:
             self.check_by(connection.check(now_ms))
         is_cluster_reached = any(connection.is_ready() for connection in connections)
-        for broker in self._brokers.values():
+        for broker in list(self._brokers.values()):  # a failed look-up calls `on_change`, which can add others
             if broker.incident and is_cluster_reached:
                 self._end_if_unused(broker, now_ms)
             if broker.lookup is None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tokens
 from batches import make_batch
-from fake_broker import FakeBroker
+from fake_broker import FakeBroker, Request
 from fixture_types import LogCapture, MonkeyPatch
 from producers import kafka_settings, kill_sender, sender_pid, wait_until, wait_until_gone
 from wires import MakeWire, now_ms
@@ -88,6 +88,23 @@ def test_name_lookup_timeout(fake: FakeBroker, wire: MakeWire, resolver: Resolve
     assert len(resolver.asked) == 1
     resolver.may_return.set()
     here.leader(T0)
+
+
+def test_name_lookup_timeout_beside_a_broker_that_nothing_needed_yet(
+    fake: FakeBroker, wire: MakeWire, resolver: Resolver, caplog: LogCapture
+) -> None:
+    def answer(request: Request) -> Any:
+        response = fake.metadata(request, brokers=[(1, fake), (2, fake)])
+        response.brokers[0].host = "slow.example"
+        return response
+
+    fake.answers[METADATA] = answer
+    here = wire(fake.servers, **SHORT)
+    node = here.leader(T0)
+    here.until(lambda: here.transport.ready(node, now_ms()) or "its name took longer" in caplog.text)
+    assert "its name took longer" in caplog.text
+    resolver.may_return.set()
+    here.connect(T0)
 
 
 def test_another_of_the_first_brokers_is_asked_when_a_name_takes_too_long(
