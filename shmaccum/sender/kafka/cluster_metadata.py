@@ -326,7 +326,9 @@ class Metadata:
             where = TopicPartition(name, partition.partition_index)
             known_epoch, known_leader = self._epochs.get(where, -1), self._leader(where)
             leader, epoch = partition.leader_id, partition.leader_epoch
-            if epoch < known_epoch:  # an older epoch never replaces a newer one (KIP-320)
+            # An older epoch never replaces a newer one (KIP-320). Before Kafka 2.8 topics have no ids: one of them can
+            # have been made again.
+            if epoch < known_epoch and topic_id:
                 leader, epoch = known_leader, known_epoch
             if leader not in self._brokers:
                 leader, is_complete = -1, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from typing import Any
 
 import pytest
@@ -88,13 +89,19 @@ def test_leader_hint_with_an_older_epoch_is_ignored(fake: FakeBroker, here: Wire
     assert here.transport.cluster().leader_for(T0) == before
 
 
-def test_old_metadata_does_not_undo_a_leader(fake: FakeBroker, here: Wire) -> None:
-    before = here.leader(T0)
-    fake.answers[METADATA] = lambda request: fake.metadata(request, leader=2, epoch=2)
+@pytest.mark.parametrize("topic_id", [uuid.UUID(int=7), None])
+def test_old_metadata_does_not_undo_a_leader(fake: FakeBroker, here: Wire, topic_id: uuid.UUID | None) -> None:
+    """But without ids, before Kafka 2.8, a topic that was made again looks the same."""
+    brokers = [(1, fake), (2, fake)]
+    fake.answers[METADATA] = lambda request: fake.metadata(request, brokers=brokers, topic_id=topic_id)
+    assert here.leader(T0).id == 1
+    fake.answers[METADATA] = lambda request: fake.metadata(
+        request, brokers=brokers, leader=2, epoch=2, topic_id=topic_id
+    )
     asked = len(fake.of(METADATA))
     here.ask_until(lambda: not here.transport.cluster().pending)
     assert len(fake.of(METADATA)) > asked
-    assert here.transport.cluster().leader_for(T0) == before
+    assert here.leader(T0).id == (1 if topic_id else 2)
 
 
 def null(request: Request) -> bytes:
