@@ -149,7 +149,7 @@ def _driver(row: Any) -> Driver:
 
 def _number(value: Any, bits: int) -> int:
     if not 0 <= _a(int, value) < 1 << bits:
-        raise JunkError(f"it has a number out of its range: {value:.20g}")
+        raise JunkError(f"it has a number out of its range: {value!r:.20}")
     return int(value)
 
 

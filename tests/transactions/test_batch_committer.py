@@ -472,7 +472,7 @@ def junk(name: str) -> list[bytes]:
         state("another"),
         state(name, format=2),
         state(name, plan="9"),
-        state(name, plan=1 << 80),
+        state(name, plan=10**400),
         state(name, transactions=[foreign]),
         state(name, transactions=[foreign._replace(transactional_id=f"{name}-driver")]),
         state(name, transactions=[foreign._replace(transactional_id=f"{name}-1", epoch=1 << 20)]),
