@@ -99,7 +99,7 @@ class Listener:
 
     def _wait(self, timeout_s: float) -> bool:
         wakeup = self._wakeup
-        mine = False
+        mine = 0
         woken: list[None] = []
         try:
             with wakeup.mutex:
@@ -113,7 +113,7 @@ class Listener:
                     return True
                 if wakeup.waiting:
                     return False
-                wakeup.waiting = mine = True
+                wakeup.waiting = mine = threading.get_ident()
             wakeup.wait.into(woken, timeout_s)
         finally:
             if mine:
@@ -121,7 +121,7 @@ class Listener:
                 if woken:
                     wakeup.count += 1
                 self._seen = wakeup.count
-                wakeup.waiting = False
+                wakeup.waiting = 0
                 with wakeup.mutex:
                     if len(wakeup.listeners) > 1 or wakeup.is_closed:
                         wakeup.changed.notify_all()
@@ -163,7 +163,8 @@ class Wakeup:
         """Forget the parent's threads in a forked child."""
         self.mutex = native.RLock()  # used directly: acquiring it through the condition is much slower
         self.changed = threading.Condition(self.mutex)
-        self.waiting = False
+        self.waiting = 0
+        """The thread that waits for the semaphore, 0 for none."""
         self.listeners: dict[Listener, int] = {}
         """Each listener with the completion count to wake it at."""
 
@@ -198,7 +199,8 @@ class Wakeup:
                 self.semaphore.release()
             self.is_closed = True
             self.changed.notify_all()
-            self.changed.wait_for(lambda: not self.waiting)
+            # A signal handler that runs in the waiting thread's wait can call this: the wait ends behind it.
+            self.changed.wait_for(lambda: self.waiting in (0, threading.get_ident()))
         with contextlib.suppress(posix_ipc.ExistentialError):  # closed before an interrupt
             self.semaphore.close()
 

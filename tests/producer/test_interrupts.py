@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +15,7 @@ from runs import interrupts
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum._core import Process, Slot
+from shmaccum.errors import IllegalStateError
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState, state_of
 
@@ -73,6 +77,20 @@ def test_interrupted_close_can_be_called_again(join: Produce, kept: Settings) ->
         producer.close()
         assert watcher._slab.users == 1, f"after an interrupt at moment {moment}"
     assert watcher.send("t", b"last", partition=0).get(10)
+
+
+def test_signal_handler_closes_while_its_thread_waits(kept: Settings) -> None:
+    """The wait that it interrupts ends behind it, and keeps it from nothing."""
+    producer = Producer(kept(linger_ms=60_000))
+    future = producer.send("t", b"value", partition=0)
+    usual = signal.signal(signal.SIGUSR1, lambda number, frame: producer.close(20))
+    try:
+        threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1)).start()
+        with suppress(IllegalStateError):  # the slab is gone
+            future.get(20)
+    finally:
+        signal.signal(signal.SIGUSR1, usual)
+    assert future.done()
 
 
 def test_interrupted_constructor_leaves_no_user(join: Produce, kept: Settings, monkeypatch: MonkeyPatch) -> None:
