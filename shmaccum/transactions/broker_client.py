@@ -14,7 +14,14 @@ from typing import Any, Final, Self
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError, error_for_code
+from shmaccum.errors import (
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    ProducerClosedError,
+    error_for_code,
+)
 from shmaccum.kafka.brokers import Brokers
 from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.handshake import Call, decode_answer
@@ -125,7 +132,11 @@ class BrokerClient:
         """Brokers that answers named, by id."""
         self.coordinators: dict[tuple[int, str], Node] = {}
         """Kind and key -> their coordinator, as far as known. A task of Spark has the id of an earlier one."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_asking = False
+        """Who has the lock sees this only in a signal handler that runs within `ask_all`."""
+        self._closes = False
+        """Whether such a handler has called `close`: `ask_all` does it at its end."""
         self._causes = _Causes(journal or OwnJournal())
         client_id = config.client_id or "shmaccum-transactions"
         # Changes need no call: every wait looks at the connections again.
@@ -151,29 +162,43 @@ class BrokerClient:
     def ask_all(self, exchanges: Sequence[Exchange], deadline_ms: float) -> None:
         """Send requests at once, to several brokers, and wait until each has its answer or its error."""
         with self._lock:
-            waiting = list(exchanges)
-            while True:
-                now_ms = monotonic_ms()
+            if self._is_asking:
+                for each in exchanges:
+                    each.error = IllegalStateError("a signal handler called it while a call waited for a broker")
+                return
+            self._is_asking = True
+            try:
+                self._await_all(exchanges, deadline_ms)
+            finally:
+                self._is_asking = False
+                if self._closes:
+                    self._brokers.close()
+
+    def _await_all(self, exchanges: Sequence[Exchange], deadline_ms: float) -> None:
+        waiting = list(exchanges)
+        while True:
+            now_ms = monotonic_ms()
+            if not self._is_interrupted:
                 waiting = [each for each in waiting if not each.is_over and not self._begin(each, now_ms)]
-                under_way = [each for each in exchanges if not each.is_over]
-                if not under_way:
-                    return
-                if self._is_interrupted:
-                    for each in under_way:
-                        each.error = ProducerClosedError(f"closed before {_shown(each.node)} answered")
-                    return
-                if now_ms >= deadline_ms:
-                    for each in under_way:
-                        each.error = KafkaTimeoutError(
-                            f"no answer of {_shown(each.node)} within max.block.ms{self._causes.text()}"
-                        )
-                    return
-                self._brokers.poller.wait(
-                    max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms))
-                )
-                now_ms = monotonic_ms()
-                if now_ms >= self._brokers.next_check_ms:
-                    self._brokers.check(now_ms)
+            under_way = [each for each in exchanges if not each.is_over]
+            if not under_way:
+                return
+            if self._is_interrupted:
+                for each in under_way:
+                    each.error = ProducerClosedError(f"closed before {_shown(each.node)} answered")
+                return
+            if now_ms >= deadline_ms:
+                for each in under_way:
+                    each.error = KafkaTimeoutError(
+                        f"no answer of {_shown(each.node)} within max.block.ms{self._causes.text()}"
+                    )
+                return
+            self._brokers.poller.wait(
+                max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms))
+            )
+            now_ms = monotonic_ms()
+            if now_ms >= self._brokers.next_check_ms:
+                self._brokers.check(now_ms)
 
     def _begin(self, exchange: Exchange, now_ms: float) -> bool:
         """Send a request if its broker takes one now; return whether it is sent, or over."""
@@ -226,8 +251,12 @@ class BrokerClient:
 
     def close(self) -> None:
         """Close all connections; drop unanswered requests."""
+        self.interrupt()
         with self._lock:
-            self._brokers.close()
+            if self._is_asking:
+                self._closes = True
+            else:
+                self._brokers.close()
 
     def __enter__(self) -> Self:
         return self

@@ -6,6 +6,8 @@ docs/inside/transactions.md.
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import Any
 
 import pytest
@@ -223,6 +225,23 @@ def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) 
         producer.close(0)
         transaction.join()
     assert len(raised) == 1
+
+
+@pytest.mark.parametrize("api_key", [INIT_PRODUCER_ID, END_TXN])
+def test_a_signal_handlers_close_ends_the_call_that_it_interrupts(scene: Scene, api_key: int) -> None:
+    def close(held: threading.Semaphore) -> None:
+        held.acquire(timeout=PATIENCE_S)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    with scene.producer(max_block_ms=100_000) as producer, scene.broker.holding(api_key, LOST) as held:
+        usual = signal.signal(signal.SIGUSR1, lambda number, frame: producer.close(1))
+        try:
+            closing = in_thread(lambda: close(held))
+            with pytest.raises(errors.ProducerClosedError):
+                run_from(producer, "init")
+            closing.join()
+        finally:
+            signal.signal(signal.SIGUSR1, usual)
 
 
 @pytest.mark.parametrize("fences", ["here", "elsewhere"])
