@@ -68,10 +68,18 @@ class LogDirectory:
         return self.path / str(topic_partition)
 
     def count_partitions(self, topic: str) -> int:
-        """Return how many partitions the topic has on disk, 0 if it does not exist."""
+        """Return how many partitions the topic has on disk, 0 if it does not exist.
+
+        Raises KafkaStorageError: the directory cannot be searched.
+        """
         count = 0
-        while self.partition_path(TopicPartition(topic, count)).is_dir():
-            count += 1
+        try:
+            while self.partition_path(TopicPartition(topic, count)).is_dir():
+                count += 1
+        except OSError as error:
+            raise KafkaStorageError(
+                f"topic {topic!r} cannot be looked up in log.dir {self.path}: {error.strerror}"
+            ) from error
         return count
 
     def create_topic(self, topic: str, num_partitions: int) -> None:

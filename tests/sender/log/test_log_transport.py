@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from batches import make_batch, with_payload
+from fixture_types import MonkeyPatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logfiles import disk_full_beyond, put_device, read_log
@@ -124,6 +126,23 @@ def test_removed_topic_that_cannot_be_created_stays_known(tmp_path: Path, open_s
     assert sender.transport.cluster() == known
     (response,) = sender.send(make_batch([b"a"]))
     assert response.error is KafkaStorageError
+
+
+def test_known_topics_stay_while_the_directory_cannot_be_searched(
+    open_sender: OpenSender, monkeypatch: MonkeyPatch
+) -> None:
+    """As of a file system that is gone for a while."""
+
+    def failing(path: Path) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    transport = open_sender().transport
+    counts = dict(transport.cluster().partition_counts)
+    monkeypatch.setattr(Path, "is_dir", failing)
+    transport.request_update(["t", "new"])
+    assert counts
+    assert transport.cluster().partition_counts == counts
+    assert transport.cluster().topic_errors == {"new": KafkaStorageError}
 
 
 def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender) -> None:
