@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import select
@@ -46,7 +47,8 @@ class Poller:
 
     def remove(self, descriptor: int) -> None:
         """Remove a descriptor; call it before closing it."""
-        self._epoll.unregister(descriptor)
+        with contextlib.suppress(OSError):  # `ssl` closes a socket that was reset before the handshake
+            self._epoll.unregister(descriptor)
         del self._handlers[descriptor]
 
     def listen_to(self, doorbell: int) -> None:

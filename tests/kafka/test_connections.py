@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
+import socket
+import ssl
 import threading
 import time
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 from batches import make_batch, scattered
 from fake_broker import FakeBroker, Request, produced, silent
-from fixture_types import LogCapture
+from fixture_types import LogCapture, MonkeyPatch
 from producers import kafka_settings, wait_until, wait_until_gone
 from wires import MakeWire, Wire, now_ms
 
@@ -161,6 +164,22 @@ def test_a_port_that_may_need_a_login(fake: FakeBroker, wire: MakeWire, caplog: 
     assert here.ask(batch())[0].error is NetworkError
     assert "the broker closed the connection" in caplog.text
     assert "login" not in caplog.text
+
+
+def test_a_port_that_resets_before_the_tls_handshake(
+    fake: FakeBroker, wire: MakeWire, caplog: LogCapture, monkeypatch: MonkeyPatch
+) -> None:
+    """If something came before the reset, `ssl` closes the socket."""
+
+    def wrap(context: ssl.SSLContext, connection: socket.socket, **more: object) -> None:
+        connection.close()
+        error = ssl.SSLError(errno.ENOTCONN, "Closed before TLS handshake with data in recv buffer.")
+        error.reason = error.strerror
+        raise error
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap)
+    here = wire(fake.servers, security_protocol="SSL")
+    here.ask_until(lambda: "Closed before TLS handshake with data in recv buffer.; attempt 2" in caplog.text)
 
 
 def test_failures_before_a_connection_do_not_count_for_its_next_login(
