@@ -195,7 +195,8 @@ class TransactionManager:
     def close(self, timeout_s: float | None) -> None:
         """Abort an open transaction, unless the timeout is 0; leave the lane, and close the connections.
 
-        A call in which another thread waits for a coordinator after the timeout ends with ProducerClosedError.
+        A call in which another thread waits for a coordinator, or for a commit's records, after the timeout ends with
+        ProducerClosedError.
         """
         client = self._client
         if timeout_s is not None and client is not None:
@@ -203,6 +204,7 @@ class TransactionManager:
                 self._lock.release()
             else:
                 client.interrupt()
+                self._accumulator.close()
         with self._lock:
             if self._state.is_forked:
                 return

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_broker import Request, produced
 from fixture_types import LogCapture
-from producers import PATIENCE_S, wait_until_gone
+from producers import PATIENCE_S, wait_until, wait_until_gone
 from transaction_broker import ANSWER_LOST, LOST, TransactionBroker
 from transaction_scenes import (
     Scene,
@@ -225,6 +225,24 @@ def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) 
         producer.close(0)
         transaction.join()
     assert len(raised) == 1
+
+
+def test_a_close_ends_the_commit_of_another_thread_that_waits_for_records(scene: Scene) -> None:
+    raised: list[BaseException] = []
+
+    def commit(producer: Producer) -> None:
+        try:
+            producer.commit_transaction()
+        except errors.KafkaError as error:
+            raised.append(error)
+
+    with scene.begun(max_block_ms=100_000) as producer, scene.broker.holding(PRODUCE):
+        send_one(producer)
+        committing = in_thread(lambda: commit(producer))
+        wait_until(lambda: producer._accumulator.pending.flushes, "it waits for the record")
+        producer.close(0)
+        committing.join()
+    assert [type(error) for error in raised] == [errors.ProducerClosedError]
 
 
 @pytest.mark.parametrize("api_key", [INIT_PRODUCER_ID, END_TXN])

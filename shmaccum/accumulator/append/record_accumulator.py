@@ -131,9 +131,11 @@ class RecordAccumulator:
         """Make all batches of the slab sendable at once; wait until all records appended so far are complete.
 
         Their callbacks have run then, as in Kafka. With a lane, given by its entry + 1, wait for its records only, and
-        for no callback that another thread runs.
+        for no callback that another thread runs; `close` ends that.
 
-        Raises KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
+        Raises:
+            KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
+            ProducerClosedError: another thread has closed this.
         """
         self.block(self.flushing(timeout_s, lane))
 
@@ -145,8 +147,14 @@ class RecordAccumulator:
         try:
             self.pending.begin_flush(flush)
             waiting = _Incomplete(self.pending, lane)
-            if not (yield Until(waiting.is_over, timeout_s, waiting.count)):
+
+            def is_over() -> bool:
+                return waiting.is_over() or (lane is not None and self._is_closed)
+
+            if not (yield Until(is_over, timeout_s, waiting.count)):
                 raise waiting.timed_out(timeout_s)
+            if not waiting.is_over():
+                closed()
         finally:
             flushes.discard(flush)  # the first call here: an interrupt cannot come before it
             self.pending.count_flushes()
@@ -179,7 +187,7 @@ class RecordAccumulator:
         self.records.free_unused()
 
     def close(self) -> None:
-        """Stop accepting records and end waits for memory, in this process only."""
+        """Stop accepting records; end waits for memory and for a lane, in this process only."""
         self._is_closed = True
         self.records.core.asks_first = True
         self.records.close()
