@@ -42,6 +42,8 @@ STATES: Final = (
 """``TransactionState``."""
 _FIRST_OF_MANY: Final = 4
 """The first version of FindCoordinator that takes several keys."""
+_LARGEST_ANSWER: Final = 64 << 20
+"""Most bytes of an answer about many transactions: 100,000 take some 20 MB."""
 
 
 class TransactionDescription(NamedTuple):
@@ -92,7 +94,7 @@ class Transactions:
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
         )
         nodes = self._nodes(deadline_ms)
-        exchanges = [Exchange(node, partial(call, request)) for node in nodes]
+        exchanges = [Exchange(node, partial(call, request, largest_answer=_LARGEST_ANSWER)) for node in nodes]
         self._client.ask_all(exchanges, deadline_ms)
         found: list[TransactionDescription] = []
         for node, exchange in zip(nodes, exchanges, strict=True):
@@ -144,7 +146,7 @@ class Transactions:
 
     def _describe(self, node: Node, names: list[str], deadline_ms: float) -> list[TransactionDescription]:
         request = DESCRIBE_TRANSACTIONS.of(transactional_ids=names)
-        answer = self._client.ask(node, partial(call, request), deadline_ms)
+        answer = self._client.ask(node, partial(call, request, largest_answer=_LARGEST_ANSWER), deadline_ms)
         found = []
         for each in answer.transaction_states:
             if each.error_code == errors.TransactionalIdNotFoundError.code:
@@ -216,7 +218,8 @@ class TransactionEnds:
         if unknown:
             request = FIND_COORDINATOR.of(key="", key_type=TRANSACTION, coordinator_keys=unknown)
             try:
-                response = self._client.ask(None, partial(call, request, oldest=_FIRST_OF_MANY), deadline_ms)
+                make = partial(call, request, oldest=_FIRST_OF_MANY, largest_answer=_LARGEST_ANSWER)
+                response = self._client.ask(None, make, deadline_ms)
             except errors.KafkaError as error:
                 return dict.fromkeys(unknown, error)
             for found in response.coordinators:

@@ -26,7 +26,7 @@ from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.transactions import batch_committer
-from shmaccum.transactions.administration import ONGOING, Transactions
+from shmaccum.transactions.administration import ONGOING, TransactionEnds, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, MakeCall
 from shmaccum.transactions.commit_log import CommitLog
@@ -477,6 +477,15 @@ def junk(name: str) -> list[bytes]:
         state(name, transactions=[foreign._replace(transactional_id=f"{name}-driver")]),
         state(name, transactions=[foreign._replace(transactional_id=f"{name}-1", epoch=1 << 20)]),
     ]
+
+
+@in_one_version
+def test_very_many_transactions_end(decisions: Decisions) -> None:
+    """A batch has one for each task of Spark; these are known to no one."""
+    many = [PreparedTransaction(f"many-{number:060}", 1, 1, 2, ()) for number in range(15_000)]
+    ends = TransactionEnds(decisions.client, decisions.config)
+    failed = ends.end(many, commit=True, deadline_ms=deadline_after(60_000))
+    assert {type(error) for error in failed.values()} == {errors.InvalidPidMappingError}
 
 
 @in_one_version
