@@ -165,12 +165,13 @@ class TlsConnector:
         """Begin to connect to an address; the broker's certificate must have the name ``host``."""
         files = self._stat_files()
         if files != self._files:
-            self._files = files
             try:
                 self._context = tls_context(self._config)
+                self._files = files
                 logger.info("read certificates and keys again: their files have changed")
             except ShmaccumError as error:
-                logger.warning("%s; connections use what it was before", error)
+                extra = {"seldom": "certificates"}  # tried again for each connection: a chmod leaves the files' times
+                logger.warning("%s; connections use what it was before", error, extra=extra)
         return TlsChannel(self._context, address, send_buffer, receive_buffer, host)
 
     def _stat_files(self) -> list[tuple[int, ...] | None]:

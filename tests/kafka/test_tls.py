@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import ssl
@@ -107,7 +108,7 @@ def subject(connector: TlsConnector, server: ssl.SSLContext) -> str:
 def test_a_connection_uses_the_files_as_they_are(
     certificates: Certificates, tmp_path: Path, caplog: LogCapture
 ) -> None:
-    """Half a file, or none, changes nothing."""
+    """Half a file, or none, changes nothing; it is read again, also if only its permissions change."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))
     server.load_cert_chain(certificates.broker.pem)
     server.verify_mode = ssl.CERT_REQUIRED
@@ -131,7 +132,12 @@ def test_a_connection_uses_the_files_as_they_are(
     own.unlink()
     assert subject(connector, server) == "client"
     assert caplog.text.count(f"ssl.keystore.location = '{own}'") == 3
-    own.write_bytes(certificates.broker.pem.read_bytes())
+    others = certificates.broker.pem.read_bytes()
+    own.write_bytes(bytes(len(others)))
+    when = own.stat().st_mtime_ns
+    assert subject(connector, server) == "client"
+    own.write_bytes(others)
+    os.utime(own, ns=(when, when))
     assert subject(connector, server) == "broker"
 
 
