@@ -450,7 +450,9 @@ cdef struct PartitionEntry:
     # Bytes up to which batches grow, learned from what the broker refused as too large; 0: it has refused none. Written
     # by the sender.
     word max_bytes
-    word unused_27[5]
+    # Wall-clock seconds when `acked_sequence` was last seen to have changed; 0 while it never was. Written by the sender.
+    word acked_s
+    word unused_28[4]
 
 
 cdef struct LaneEntry:

@@ -4,7 +4,7 @@ The counterpart of the idempotent half of Kafka's ``TransactionManager``. A brok
 by its number. A batch is numbered at its first drain, and keeps the number over retries and deaths of senders.
 
 Only the sender uses this, in one thread, and alone writes these words, without a lock: the superblock's `producer_id`
-and `producer_epoch`, a partition's `next_sequence`, `acked_sequence` and `held`, a batch's `producer_id` and
+and `producer_epoch`, a partition's `next_sequence`, `acked_sequence`, `acked_s` and `held`, a batch's `producer_id` and
 `sequence`. After its death `Sequences.recover` completes a half-done numbering; what else is known (`Outstanding`) the
 next sender finds out again.
 
@@ -28,9 +28,9 @@ The invariants:
   all before it (`shmaccum.accumulator.drain.sequence_doubt`). It is in flight in the slab: only the sender's memory
   shows that it is undecided, so after a death the next sender sends it again, and asks again.
 * A broker that does not know a producer id accepts any sequence number (since Kafka 2.5). So nothing follows a
-  partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it.
-* For the same reason a later batch does not show that the broker has one before it that each answer has refused: the
-  broker can have forgotten a producer that was idle for long (``producer.id.expiration.ms``), and stored the later one.
+  partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it. A broker
+  forgets a producer that was idle for long (``producer.id.expiration.ms``, a day by default). So the first batch after
+  five idle minutes travels alone, too, under a new epoch.
 * A split batch keeps the numbers that it got as a whole. A record that was never stored uses none of them; unused
   numbers go to the next batch in the end, if that is not numbered yet.
 
@@ -49,12 +49,7 @@ cdef enum:
     MAX_EPOCH = (1 << 15) - 1
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45  # Kafka's code
     HALF_OF_SEQUENCES = 1 << 30
-
-cdef enum:
-    # What the answers to a batch say.
-    PERHAPS_STORED = 0
-    NOT_ANSWERED = 1
-    NOT_STORED = 2
+    IDLE_S = 5 * 60  # after which a broker can have forgotten the producer: far below Kafka's default
 
 
 cdef struct Outstanding:
@@ -76,6 +71,8 @@ cdef struct Outstanding:
     uint64_t undecided
     uint64_t last_undecided
     uint64_t undecided_count
+    # The partition's `acked_sequence` when `renew_idle` last looked.
+    uint64_t seen
 
 
 @cython.final
@@ -105,8 +102,6 @@ cdef class Sequences:
     """By slot: partition entry + 1 whose list it is in, 0 for none."""
     cdef uint64_t *undecided_behind
     """By slot: slot + 1 of the next undecided batch of its partition, 0 for none."""
-    cdef uint8_t *answers
-    """By slot: what the answers to its batch say. A new sender does not know those to the last one."""
 
     def __cinit__(self, Segment segment not None, bint enabled):
         self.segment, self.enabled = segment, enabled
@@ -116,8 +111,7 @@ cdef class Sequences:
         self.following = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
         self.listed_of = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
         self.undecided_behind = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
-        self.answers = <uint8_t *>PyMem_Calloc(slots, 1)
-        if not (self.partitions and self.following and self.listed_of and self.undecided_behind and self.answers):
+        if not (self.partitions and self.following and self.listed_of and self.undecided_behind):
             raise MemoryError(f"no memory for {partitions} partitions and {slots} slots")
 
     def __dealloc__(self):
@@ -125,7 +119,6 @@ cdef class Sequences:
         PyMem_Free(self.following)
         PyMem_Free(self.listed_of)
         PyMem_Free(self.undecided_behind)
-        PyMem_Free(self.answers)
 
     # --- the producer id --------------------------------------------------------------------------
 
@@ -183,7 +176,6 @@ cdef class Sequences:
             number_batch(batch.header, producer_id - 1, following >> EPOCH_SHIFT, following & SEQUENCE_MASK)
             self._set_next(partition, following >> EPOCH_SHIFT, end_sequence_of(batch.header))
             self._append(outstanding, batch.partition, batch.slot)
-            self.answers[batch.slot] = NOT_ANSWERED
         first = self._first_to_try(outstanding)
         if first == batch.slot + 1:
             outstanding.alone, outstanding.refused = first, False
@@ -216,14 +208,6 @@ cdef class Sequences:
         if self._is_asked_for_alone(batch):
             self._of(batch.partition).refused = True
 
-    def came_back(self, RecordBatch batch not None, bint was_refused):
-        """Note that a batch comes back; ``was_refused`` if the broker certainly did not store it this time."""
-        self.answers[batch.slot] = NOT_STORED if was_refused and self.answers[batch.slot] else PERHAPS_STORED
-
-    def is_missing(self, RecordBatch batch not None):
-        """Return whether the broker certainly does not have a batch that came back."""
-        return self.answers[batch.slot] == NOT_STORED
-
     def is_stored(self, RecordBatch batch not None):
         """Return whether the broker certainly has a batch, because it has a later one."""
         return self._is_stored(batch)
@@ -231,8 +215,6 @@ cdef class Sequences:
     cdef bint _is_stored(self, RecordBatch batch) noexcept:
         cdef uint64_t acked
         if load_relaxed(&batch.header.part) or not self._is_numbered(batch.header, batch.partition):
-            return False
-        if self.answers[batch.slot] == NOT_STORED:
             return False
         acked = self._acked(partition_of(&self.deques, batch.partition))
         if not acked:
@@ -267,7 +249,7 @@ cdef class Sequences:
             self._set_next(partition, following >> EPOCH_SHIFT, next_sequence(end, 0 - skipped))
 
     def log_replaced(self, uint64_t entry):
-        """Note that a partition's topic was recreated: its log is empty and knows no producer.
+        """Note that a partition's log knows no producer, because its topic was recreated, for example.
 
         The broker then accepts any number, so the next batch must travel alone, as a partition's first. Numbered
         batches keep their numbers: one of them may be in the new log already. Without any, the epoch is bumped.
@@ -280,6 +262,36 @@ cdef class Sequences:
                 &partition.acked_sequence, load_relaxed(&partition.next_sequence) >> EPOCH_SHIFT << EPOCH_SHIFT
             )
             self._review(entry)
+
+    def renew_idle(self, uint64_t count, uint64_t now_s):
+        """Begin the numbers of idle partitions anew: the broker can have forgotten the producer.
+
+        Call it before batches are drained, at least once in a minute of activity.
+
+        Args:
+            count: number of partitions.
+            now_s: wall-clock seconds. If that clock jumps, numbers begin anew too early.
+        """
+        self._renew_idle(count, now_s)
+
+    cdef int _renew_idle(self, uint64_t count, uint64_t now_s) except -1:
+        cdef uint64_t entry, acked, epoch
+        cdef PartitionEntry *partition
+        cdef Outstanding *outstanding
+        for entry in range(min(count, self.deques.max_partitions)):
+            partition, outstanding = partition_of(&self.deques, entry), self._of(entry)
+            acked = load_relaxed(&partition.acked_sequence)
+            if outstanding.seen != acked:
+                outstanding.seen = acked
+                store_relaxed(&partition.acked_s, now_s)
+            elif outstanding.lane == NULL and not outstanding.first and self._is_known(entry):
+                if not load_relaxed(&partition.in_flight) and now_s - load_relaxed(&partition.acked_s) >= IDLE_S:
+                    epoch = load_relaxed(&partition.next_sequence) >> EPOCH_SHIFT
+                    store_release(&partition.acked_sequence, epoch << EPOCH_SHIFT)
+                    if epoch < MAX_EPOCH:
+                        self._set_next(partition, epoch + 1, 0)
+                    self._review(entry)
+        return 0
 
     def recover(self, list held not None, uint64_t count):
         """Recover from the last sender's death.
@@ -307,6 +319,7 @@ cdef class Sequences:
                 self._set_next(partition, epoch, end_sequence_of(batch.header))
             self._append(self._of(batch.partition), batch.partition, batch.slot)
         for entry in range(min(count, self.deques.max_partitions)):
+            self._of(entry).seen = load_relaxed(&partition_of(&self.deques, entry).acked_sequence)
             self._review(entry)
         return 0
 

@@ -48,6 +48,8 @@ _REQUESTS_A_PASS: Final = 5
 """Most requests to a node in one pass, as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
 """Least milliseconds between two searches for dead processes."""
+_RENEW_S: Final = 60
+"""Least seconds between two searches for idle partitions."""
 _BLOCKED_MS: Final = int(1000 * STOPPED_TIMEOUT_S)
 """After this long without a batch that can become ready, a sender that is to leave does so: no live process takes
 longer to place a batch."""
@@ -95,6 +97,8 @@ class Sender:
         self._gives_way = gives_way
         self.has_handed_over = False
         self._next_housekeeping_ms = 0
+        self._renewed_s = 0
+        """When idle partitions were last looked for, in wall-clock seconds."""
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -149,6 +153,9 @@ class Sender:
             if aborted:
                 logger.error("failed %d batches, since nothing can be sent: %s", len(aborted), failure.__name__)
         cluster = transport.cluster()
+        if not 0 <= (now_s := int(time.time())) - self._renewed_s < _RENEW_S:  # also after the computer has slept
+            self._renewed_s = now_s
+            self._sequences.renew_idle(self._slab.partition_count, now_s)
         # 2. Expire batches; first, so that no expired batch is sent.
         expired = self._accumulator.abort_expired_batches(now_ms)
         if expired:

@@ -22,8 +22,8 @@ from shmaccum.errors import (
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     ProducerFencedError,
-    UnknownTopicOrPartitionError,
 )
+from shmaccum.sender.sender import Sender
 from shmaccum.shm.validation import MAX_EPOCH
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -332,25 +332,33 @@ def test_a_broker_that_has_forgotten_the_producer(run: BrokerRun) -> None:
     assert bumps(run) == 1
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-@pytest.mark.parametrize("refusal", [NotEnoughReplicasError, UnknownTopicOrPartitionError])
-def test_a_batch_behind_which_a_forgetful_broker_goes_on(
-    run: BrokerRun, refusal: type[KafkaError], is_lost: bool
-) -> None:
-    """It forgets idle producers, and takes any number then: it refuses the first batch, and stores those behind it.
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_broker_that_has_forgotten_an_idle_producer(start_broker_run: StartBrokerRun, is_new: bool) -> None:
+    """It takes any number then: without care, it stores those behind a batch that it has refused. The sender can be new."""
+    run = start_broker_run()
+    futures = send(run)
+    run.go_on()
+    run.step(after_ms=60_000)
+    if is_new:
+        run.sender = Sender(run.accumulator.sender, run.transport, run.doorbell, run.config)
+        run.begin()
+    run.clock.now_ms += 300_000
+    partition = run.cluster.partitions[T0]
+    partition.producers.clear()
+    partition.refuse = [NotEnoughReplicasError]
+    futures += send(run, 3)
+    assert sent(run, T0)[-1] == (1, 0), "the first one travels alone"
+    assert outcomes(run, futures) == [None] * 4
+    assert stored(run) == [0, 1, 2, 3]
+    assert bumps(run) == 0, "this is no failure"
 
-    The answers of those come, or are lost.
-    """
-    run.cluster.partitions[T0].producers.clear()
-    run.cluster.partitions[T0].refuse = [refusal]
-    futures = send(run, 3)
-    run.transport.store(0, 3)
-    run.transport.answer(0)
-    if is_lost:
-        run.transport.drop(0)
-    assert outcomes(run, futures) == [None] * 3
-    assert stored(run) == [1, 2, 0]
-    assert bumps(run) == 1
+
+def test_a_partition_with_little_to_do_keeps_its_epoch(run: BrokerRun) -> None:
+    for _ in range(10):
+        send(run)
+        run.go_on()
+        run.step(after_ms=200_000)
+    assert {epoch for epoch, _ in sent(run, T0)} == {0}
 
 
 def test_an_epoch_that_the_broker_has_passed(run: BrokerRun) -> None:

@@ -31,7 +31,7 @@ from shmaccum.shm import layout
 from shmaccum.shm.layout import SlotState
 
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
-LAYOUT = (17, "c07e20b53f6b9ad2")
+LAYOUT = (18, "cbe9fbbf5122ff97")
 """The ABI version, and the digest of its layout."""
 STRUCTS = (
     *("Super", "Lock", "Process", "Topic", "Partition", "Lane", "Slot"),

@@ -339,6 +339,9 @@ class Clock:
         """Return the real time: waits for locks are real."""
         return time.monotonic()
 
+    def time(self) -> float:
+        return self.now_ms / 1000
+
     def sleep(self, seconds: float) -> None:
         """Take no time: what time it is says the test."""
 

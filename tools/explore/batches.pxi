@@ -97,6 +97,7 @@ cdef bint expires = False
 cdef int expiring = 0
 cdef bint splits = False
 cdef bint leaves = False
+cdef bint is_idle = False
 cdef int refused = 0
 cdef int rows = 0
 cdef int slot_size = SLOT_SIZE
@@ -927,6 +928,7 @@ def run(
     bint commit=False,
     int expired=0,
     bint forgets=False,
+    bint idle=False,
     uint64_t begin=0,
     bint parts=False,
     int refuses=0,
@@ -952,6 +954,7 @@ def run(
         commit: whether the lane's first holder commits, and the second one does not begin a transaction.
         expired: bits of the batches that can expire.
         forgets: whether the broker can have an unclean shutdown.
+        idle: whether the broker has forgotten the producer after an idle time; then it can also refuse requests.
         begin: the first sequence number; the broker knows the producer if it is not 0.
         parts: whether the broker refuses batches of two records.
         refuses: bits of the records that it refuses.
@@ -964,7 +967,7 @@ def run(
     Returns:
         As of `found`.
     """
-    global has_lane, rows, commits, expires, expiring, splits, leaves, refused
+    global has_lane, rows, commits, expires, expiring, splits, leaves, is_idle, refused
     global processes, turns, closes, keeps_checksums, grows, slot_size, retries
     cdef uint64_t size
     processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
@@ -976,7 +979,7 @@ def run(
     store_relaxed(&shared.partition.in_flight, growth)
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
     has_lane, commits, rows, expires = name == "lanes", commit, columns, name == "expiry"
-    expiring, splits, leaves, refused = expired, parts, leaving, refuses
+    expiring, splits, leaves, is_idle, refused = expired, parts, leaving, idle, refuses
     shared.numbering.left, shared.numbering.can_forget, shared.numbering.can_delay = retried, forgets, late
     shared.numbering.can_replace = replaced
     if name == "sequences":

@@ -22,6 +22,7 @@ cdef enum:
     IDENTITY_SHIFT = 16
     LOST = -1  # an answer's error code: the request, or its answer, is lost
     TOO_LARGE = 10
+    NOT_ENOUGH_REPLICAS = 19
     MOST_ANSWERS = 30  # with more, batches are sent for ever
     SLOTS_MASK = (1 << BATCH_SLOT_BITS) - 1
     MANY_REFERENCES = 1 << 30  # to objects of which the walk takes back some, and not others
@@ -149,6 +150,8 @@ cdef int send_batch(uint64_t slot) noexcept nogil:
         broker.can_forget, broker.forgotten = False, explore_peek(&shared.ghost.logged) - 1
     if broker.left and explore_choose():
         broker.left -= 1
+        if is_idle and explore_choose():
+            return NOT_ENOUGH_REPLICAS
         if explore_choose():
             store_in_log(numbers, identity, sequence, False)
         elif broker.can_delay and explore_choose():
@@ -332,7 +335,7 @@ cdef void handle(int me, const Requests *requests, int first, int count) noexcep
             explore_assert(shared.numbering.forgotten != 0, b"a batch fails that could be sent again")
             done[total], ends[total], failed[total] = slot, end_to_send(slot), code
             total += 1
-        elif code == LOST or not suspend(me, slot):
+        elif code != OUT_OF_ORDER_SEQUENCE_NUMBER or not suspend(me, slot):
             note_attempt(slot)
             put_back_landed(me, slot)
         if not is_stored and sequences.undecided_count and not sequences._is_undecided(0, slot):
@@ -578,7 +581,11 @@ cdef set_up_numbering(uint64_t begin, uint64_t epoch):
     sequences.use_producer_id(PRODUCER_ID, epoch)
     store_relaxed(&shared.partition.next_sequence, epoch << EPOCH_SHIFT | begin)
     store_relaxed(&shared.partition.acked_sequence, epoch << EPOCH_SHIFT | begin)
-    shared.numbering.is_known[0], shared.numbering.epoch[0], shared.numbering.expected[0] = begin > 0, epoch, begin
+    shared.numbering.is_known[0] = begin > 0 and not is_idle
+    shared.numbering.epoch[0], shared.numbering.expected[0] = epoch, begin
+    if is_idle:
+        sequences._renew_idle(1, 0)
+        sequences._renew_idle(1, IDLE_S)
     kept.append(sequences)
     if type(sequences).__basicsize__ > OBJECT_SIZE:
         raise MemoryError("a Sequences is larger than the explorer's place for one")
