@@ -1,5 +1,6 @@
 """Which interpreters and machines the package runs on: what it needs of them, and the refusal where they lack it.
 
+* **CPython.** The sender and the core use what other implementations do not have.
 * **The GIL.** It guards the state that the threads of a process share: docs/inside/core.md.
 * **The order of loads and stores.** Processes meet in the slab without a lock. x86-64 keeps the order that the protocol
   needs; other machines are asked for it: docs/inside/core.md.
@@ -45,6 +46,8 @@ def check_core() -> None:
     Raises:
         UnsupportedPlatformError: it is missing, or does not fit this interpreter, or this is a subinterpreter.
     """
+    if sys.implementation.name != "cpython":  # PyPy's pip compiles the core, too, but then no sender starts
+        raise UnsupportedPlatformError(f"shmaccum needs CPython, and this is {sys.implementation.name}: use CPython")
     try:
         import_module("shmaccum._core")
     except ImportError as error:
@@ -52,6 +55,11 @@ def check_core() -> None:
             raise UnsupportedPlatformError(
                 f"shmaccum runs in one interpreter of a process, and this is another one ({error}): import it in the "
                 "main interpreter alone, not in subinterpreters; with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
+            ) from error
+        if not os.path.exists(__file__):
+            raise UnsupportedPlatformError(
+                "shmaccum's compiled core cannot be imported from a zip archive: unpack it, or build the archive by "
+                "pex or shiv, which unpack theirs"
             ) from error
         raise UnsupportedPlatformError(
             f"shmaccum's compiled core is missing ({error}): install shmaccum by pip, which compiles it; in a source "

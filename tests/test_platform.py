@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,11 @@ def test_an_import_without_the_gil_is_refused_and_says_how_to_get_it() -> None:
     assert "PYTHON_GIL=1" in done.stderr
 
 
+def test_an_import_by_another_implementation_is_refused() -> None:
+    done = run_python("-c", "import sys; sys.implementation.name = 'pypy'; import shmaccum")
+    assert "UnsupportedPlatformError: shmaccum needs CPython, and this is pypy" in done.stderr
+
+
 def test_programs_can_catch_the_refusal_as_an_import_error() -> None:
     program = "\ntry:\n    from shmaccum import Producer\nexcept ImportError:\n    print('without')"
     assert run_python("-c", WITHOUT_GIL + program).stdout == "without\n"
@@ -46,6 +52,13 @@ def test_an_import_without_the_core_says_what_to_do() -> None:
     done = run_python("-c", program)
     assert "UnsupportedPlatformError: shmaccum's compiled core is missing" in done.stderr
     assert "pip install -e ." in done.stderr
+
+
+def test_an_import_from_a_zip_archive_says_what_to_do(tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "program"), "zip", Path(shmaccum.__file__).parents[1], "shmaccum")
+    done = run_python("-c", f"import sys; sys.path.insert(0, {archive!r}); import shmaccum")
+    assert "UnsupportedPlatformError: shmaccum's compiled core cannot be imported from a zip archive" in done.stderr
+    assert "pip install" not in done.stderr
 
 
 def test_an_import_in_a_subinterpreter_says_where_it_works() -> None:
