@@ -132,7 +132,7 @@ def _refused(slab: SlabReport) -> Iterator[Finding]:
 
 
 def _unreachable(slab: SlabReport) -> Iterator[Finding]:
-    """Brokers that cannot be reached, or whose connections do not open: they accept them, or nothing answers at all."""
+    """Brokers that cannot be reached, or whose connections do not open: it is they, or what the login waits for."""
     is_any_ready = any(each.state is BrokerState.READY for each in slab.brokers)
     for broker in slab.brokers:
         if broker.node < 0 and is_any_ready:
@@ -144,6 +144,8 @@ def _unreachable(slab: SlabReport) -> Iterator[Finding]:
             text = f"{broker} unreachable for {since(incident.first_ms)}"
         elif slab.sender.stopped or not slab.sender.alive:
             continue  # its connections ended with it
+        elif broker.login_ms() >= _NOTED_MS:
+            text = f"the login at {broker} has been waiting for a token or ticket for {span(broker.login_ms())}"
         elif broker.state is BrokerState.CONNECTING and ago_ms(broker.since_ms) >= _NOTED_MS:
             text = f"{broker} has not answered our first request for {since(broker.since_ms)}"
         else:

@@ -85,11 +85,26 @@ class BrokerInfo(NamedTuple):
         return f"broker {self.node}" if self.node >= 0 else f"broker {self.address}"
 
     def silence(self) -> str:
-        """Return which request the broker has not answered, and for how long; empty if it is not late."""
+        """Return which request the broker has not answered, or what the login waits for; empty if nothing is late."""
         where = f"{self} at {self.address}" if self.node >= 0 else str(self)
-        if self.state is BrokerState.CONNECTING:
-            return unanswered(where, time.time_ns() // 1_000_000 - self.since_ms, is_first=True)
-        return unanswered(where, self.waiting_ms, is_first=False)
+        login_ms = self.login_ms()
+        if login_ms >= _LATE_MS:
+            return f"the login at {where} has been waiting for a token or ticket for {login_ms / 1000:.1f} s"
+        if self.state is not BrokerState.CONNECTING or self._has_greeted():
+            return unanswered(where, self.waiting_ms, is_first=False)
+        return unanswered(where, self._connecting_ms(), is_first=True)
+
+    def login_ms(self) -> int:
+        """Return how long the login at a broker that answers has been waiting for a token or ticket; 0 if it is not."""
+        is_ours = self.state is BrokerState.CONNECTING and self._has_greeted() and not self.in_flight
+        return self.answered_ms or 0 if is_ours else 0
+
+    def _has_greeted(self) -> bool:
+        """Return whether the broker has answered a request of the connection that is being opened."""
+        return self.answered_ms is not None and self.answered_ms < self._connecting_ms()
+
+    def _connecting_ms(self) -> int:
+        return time.time_ns() // 1_000_000 - self.since_ms
 
 
 _DECODED: Final = {"node", "address", "state", "answered_ms", "throttled_ms"}

@@ -114,6 +114,9 @@ class _Silence(NoNotes):
     def failed(self, incident: int, *, is_refusal: bool = False) -> None:
         self.idle()
 
+    def answered(self, size: int, latency_ms: float, now_ms: float) -> None:
+        self._is_first = False  # from here on, a login can wait for a token, which is not the broker's
+
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         if not self._is_first:
             self._since_ms = oldest_ms if requests else 0.0

@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fake_broker import FakeBroker, Request, authenticated, produced, silent
-from fixture_types import Produce, Settings
+from fixture_types import MonkeyPatch, Produce, Settings
 from producers import kill_sender, sender_pid, stopped_sender, wait_until
 
 from shmaccum import AsyncProducer, Producer, ProducerConfig, errors
 from shmaccum.observe.report import SlabReport, report
+from shmaccum.observe.verdict import verdict
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.writer_id import Writer
@@ -312,6 +313,28 @@ def test_silent_server_is_the_cause_of_a_timeout(
         make_producer(settings).send("t", b"v")
     with pytest.raises(errors.KafkaTimeoutError, match=said):
         make_producer(settings | {"transactional.id": "a"}).init_transactions()
+
+
+def test_login_that_waits_for_its_token_blames_no_broker(
+    fake: FakeBroker, connect: Produce, tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    """Neither the sender's login, nor that of a transaction, which the producer makes itself."""
+    monkeypatch.setenv("TOKENS", str(tmp_path))
+    fake.let_in("OAUTHBEARER")
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    login["sasl_oauthbearer_token_provider"] = "tokens.token_of_a_file"
+    producer = connect(max_block_ms=1500, **login)
+    said = rf"the login at broker {fake.servers} has been waiting for a token or ticket for 1\."
+    with pytest.raises(errors.KafkaTimeoutError, match=said) as caught:
+        producer.send("t", b"v")
+    assert "Kafka listener" not in str(caught.value)
+    assert verdict(seen(producer)).startswith(f"the login at broker {fake.servers} has been waiting for a token")
+    with pytest.raises(errors.KafkaTimeoutError) as caught:
+        connect(max_block_ms=1000, transactional_id="a", **login).init_transactions()
+    assert "has not answered" not in str(caught.value)
+    (tmp_path / "may-return").touch()
+    producer.send("t", b"v").get(20)
+    assert not producer._slab.trouble()
 
 
 def test_web_server_is_the_cause_of_a_metadata_timeout(fake: FakeBroker, connect: Produce) -> None:
