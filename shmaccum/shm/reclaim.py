@@ -147,6 +147,8 @@ def _size(name: str) -> int:
 def _ask_to_leave(name: str) -> str:
     """Ask the sender of a slab without producers to leave; return why the slab must stay, or "" if it can go."""
     try:
+        if os.stat(names.segment_path(name)).st_uid != os.geteuid():
+            return "is another user's"
         with look(name) as view:
             alive = [process for process in view.processes() if process.alive]
             records = view.undelivered()[1]

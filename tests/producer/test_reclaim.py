@@ -81,6 +81,20 @@ def test_slab_with_a_producer_stays_and_is_named(settings: Settings) -> None:
     )
 
 
+def test_slab_of_another_user_stays_and_is_named(settings: Settings) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to somebody else")
+    first = settings(1)
+    path = names.segment_path(str(first["shmaccum.name"]))
+    with Producer(first):
+        os.chown(path, 65534, 65534)
+        try:
+            with pytest.raises(SlabMemoryError, match=r"-1 \(\d\.\d MiB\) is another user's$"):
+                Producer(settings(2))
+        finally:
+            os.chown(path, 0, 0)
+
+
 def test_slab_with_records_stays_and_is_named(settings: Settings, tmp_path: Path) -> None:
     first = settings(1)
     with Producer(first) as producer:
