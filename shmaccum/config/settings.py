@@ -218,7 +218,9 @@ class SecuritySettings(Config, group=Group.SECURITY, scope=Scope.SLAB):
         producer.""")
     sasl_kerberos_principal = Setting(STRING, "", Importance.MEDIUM).says("""
         The sender's principal. Required by `sasl.kerberos.keytab`. Without a keytab it selects one of the credential
-        caches of the user. The name is librdkafka's; in Java it is `principal` in `sasl.jaas.config`.""")
+        caches of the user. Programs with caches of their own (`KRB5CCNAME`, an absolute path) must name theirs:
+        otherwise they share a slab, and all records are sent as the principal of the program that started the sender.
+        The name is librdkafka's; in Java it is `principal` in `sasl.jaas.config`.""")
     sasl_kerberos_service_name = Setting(STRING, "", Importance.MEDIUM).says("""
         The Kerberos principal that the brokers run as. Required by `sasl.mechanism` GSSAPI. The sender gets its own
         ticket with `sasl.kerberos.keytab`, or from the credential cache of the user.""")
