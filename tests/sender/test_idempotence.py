@@ -267,7 +267,7 @@ def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
 
 
 def test_nothing_is_left_to_say_that_a_batch_is_stored(run: BrokerRun) -> None:
-    """The only one that the broker knows after an unclean end has expired. The one before it fails: it can be stored."""
+    """The one that the broker knows after an unclean end has expired. The one before it fails: it can be stored."""
     patient = Accumulators(run.slab, config_of(run.slab.name, delivery_timeout_ms=10 * TIMEOUT_MS))
     futures = [patient.append(T0, 0, None, b"0" + bytes(SLOT // 2), max_block_ms=0).future]
     next(run.cluster.numbers)
@@ -334,7 +334,7 @@ def test_a_broker_that_has_forgotten_the_producer(run: BrokerRun) -> None:
 
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_broker_that_has_forgotten_an_idle_producer(start_broker_run: StartBrokerRun, is_new: bool) -> None:
-    """It takes any number then: without care, it stores those behind a batch that it has refused. The sender can be new."""
+    """It takes any number then, also those behind a batch that it has refused. The sender can be new."""
     run = start_broker_run()
     futures = send(run)
     run.go_on()
