@@ -203,6 +203,7 @@ class Partition:
     COMPRESSION_DRAINED: Final[int]
     RECORDS_RETRIED: Final[int]
     MAX_BYTES: Final[int]
+    ACKED_S: Final[int]
     length: Final[int]
 
 class Lane:
