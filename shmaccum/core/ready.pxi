@@ -203,6 +203,11 @@ cdef class ReadyCheck:
         store_release(&partition_of(&self.deques, entry).leader, leader)
         self.leader_epochs[entry] = epoch
 
+    def let_move(self, uint64_t entry):
+        """Let a partition go to another connection of its broker, though batches are in flight: all are answered."""
+        self._check(entry)
+        self.sent_to[entry] = 0
+
     def hold_back(self, uint64_t stripes, list partitions not None):
         """Send nothing of these, from now on.
 

@@ -252,6 +252,20 @@ def test_a_broker_that_knows_the_last_batch_only(run: BrokerRun) -> None:
     assert bumps(run) == 0
 
 
+def test_an_undecided_batch_does_not_keep_its_partition_on_a_connection(run: BrokerRun) -> None:
+    """The partition gets another one to the same broker; the undecided batch, in flight by its word, is answered."""
+    futures = send(run, 3)
+    run.transport.store(0, 2)
+    run.cluster.partitions[T0].restart()
+    run.transport.drop(0)
+    while not run.transport.in_flight(0):
+        run.step(after_ms=5)
+    run.transport.answer(0)
+    run.cluster.link(T0)
+    assert outcomes(run, futures) == [None] * 3
+    assert stored(run) == [0, 1, 2]
+
+
 def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
     """The last one's answer has come; the one before, whose answer was lost, need not be asked for twice."""
     futures = send(run, 2)

@@ -63,7 +63,7 @@ class SenderAccumulator:
         self.unmute: Final = drainer.unmute
         self.reenqueue: Final = drainer.reenqueue
         self.put_back: Final = drainer.put_back
-        self.doubt: Final = SequenceDoubt(slab.core, self.sequences, completer, drainer)
+        self.doubt: Final = SequenceDoubt(slab.core, self.sequences, self._ready_check.core, completer, drainer)
         self.expirer: Final = BatchExpirer(slab, known, completer, self._returns)
         self.abort_expired_batches: Final = self.expirer.abort_expired_batches
         self.abort_incomplete_batches: Final = self.expirer.abort_incomplete_batches

@@ -13,7 +13,7 @@ Of shared memory this writes nothing itself.
 
 from __future__ import annotations
 
-from shmaccum._core import Segment, Sequences
+from shmaccum._core import ReadyCheck, Segment, Sequences
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -24,10 +24,16 @@ class SequenceDoubt:
     """Makes batches undecided, and decides them by the answers for later ones."""
 
     def __init__(
-        self, segment: Segment, sequences: Sequences, completer: BatchCompleter, drainer: BatchDrainer
+        self,
+        segment: Segment,
+        sequences: Sequences,
+        check: ReadyCheck,
+        completer: BatchCompleter,
+        drainer: BatchDrainer,
     ) -> None:
         self._segment = segment
         self._sequences = sequences
+        self._check = check
         self._completer = completer
         self._drainer = drainer
 
@@ -37,6 +43,7 @@ class SequenceDoubt:
             self._sequences.refused(batch)
             return False
         self._sequences.suspend(batch)
+        self._check.let_move(batch.partition)
         return True
 
     def confirm(self, batch: RecordBatch) -> list[BatchOutcome]:
