@@ -176,7 +176,7 @@ cdef struct Pool:
     # A ticket, its cell, and since when the cell has that value.
     uint64_t seen_ticket
     uint64_t seen_cell
-    uint64_t seen_ns
+    double seen_s
     # A ticket and its cell when this process last chose to wake its holder.
     uint64_t woken_ticket
     uint64_t woken_cell
@@ -525,11 +525,10 @@ cdef bint _is_overdue(uint64_t cell, double now_s) noexcept nogil:
 
 cdef bint _is_absent(Pool *pool, uint64_t ticket, uint64_t cell, double now_s, double absent_s) noexcept nogil:
     """Return whether this process has seen no look of a ticket's holder for `absent_s`."""
-    cdef uint64_t now_ns = <uint64_t>(now_s * 1e9)
     if pool.seen_ticket != ticket or pool.seen_cell != cell:
-        pool.seen_ticket, pool.seen_cell, pool.seen_ns = ticket, cell, now_ns
+        pool.seen_ticket, pool.seen_cell, pool.seen_s = ticket, cell, now_s
         return False
-    return now_ns - pool.seen_ns > absent_s * 1e9
+    return now_s - pool.seen_s > absent_s  # below 0 if the time was read before a wait for the lock
 
 
 cdef bint queue_pass_over(

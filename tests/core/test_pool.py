@@ -419,6 +419,16 @@ def test_a_waiter_is_overdue_after_its_deadline_and_never_before(slab: Slab, now
     assert len(slab.pool.waiters()) == 1, "an endless wait is not overdue for weeks"
 
 
+def test_a_look_with_an_earlier_time_passes_over_no_waiter(slab: Slab) -> None:
+    """Its thread waited for the lock meanwhile, and another one of its process looked."""
+    slab.be(2)
+    slab.wait(1, 100.0)
+    slab.be(3)
+    second = slab.wait(1, 100.2)
+    slab.look(second, 100.1)
+    assert [is_passed_over for _, _, is_passed_over in slab.pool.waiters()] == [False, False]
+
+
 def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> None:
     slab = Slab(12)
     held = slab.take(1, 12)
