@@ -31,6 +31,8 @@ The invariants:
   partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it. A broker
   forgets a producer that was idle for long (``producer.id.expiration.ms``, a day by default). So the first batch after
   five idle minutes travels alone, too, under a new epoch.
+* A later batch does not show that the broker has one before it that each answer has refused: a broker that has forgotten
+  the producer after all, or whose topic was made again, stores the later one.
 * A split batch keeps the numbers that it got as a whole. A record that was never stored uses none of them; unused
   numbers go to the next batch in the end, if that is not numbered yet.
 
@@ -51,6 +53,12 @@ cdef enum:
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45  # Kafka's code
     HALF_OF_SEQUENCES = 1 << 30
     IDLE_S = 5 * 60  # after which a broker can have forgotten the producer: far below Kafka's default
+
+cdef enum:
+    # What the answers to a batch say.
+    PERHAPS_STORED = 0
+    NOT_ANSWERED = 1
+    NOT_STORED = 2
 
 
 cdef struct Outstanding:
@@ -103,6 +111,8 @@ cdef class Sequences:
     """By slot: partition entry + 1 whose list it is in, 0 for none."""
     cdef uint64_t *undecided_behind
     """By slot: slot + 1 of the next undecided batch of its partition, 0 for none."""
+    cdef uint8_t *answers
+    """By slot: what the answers to its batch say. A new sender does not know those to the last one."""
 
     def __cinit__(self, Segment segment not None, bint enabled):
         self.segment, self.enabled = segment, enabled
@@ -112,7 +122,8 @@ cdef class Sequences:
         self.following = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
         self.listed_of = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
         self.undecided_behind = <uint64_t *>PyMem_Calloc(slots, sizeof(uint64_t))
-        if not (self.partitions and self.following and self.listed_of and self.undecided_behind):
+        self.answers = <uint8_t *>PyMem_Calloc(slots, 1)
+        if not (self.partitions and self.following and self.listed_of and self.undecided_behind and self.answers):
             raise MemoryError(f"no memory for {partitions} partitions and {slots} slots")
 
     def __dealloc__(self):
@@ -120,6 +131,7 @@ cdef class Sequences:
         PyMem_Free(self.following)
         PyMem_Free(self.listed_of)
         PyMem_Free(self.undecided_behind)
+        PyMem_Free(self.answers)
 
     # --- the producer id --------------------------------------------------------------------------
 
@@ -177,6 +189,7 @@ cdef class Sequences:
             number_batch(batch.header, producer_id - 1, following >> EPOCH_SHIFT, following & SEQUENCE_MASK)
             self._set_next(partition, following >> EPOCH_SHIFT, end_sequence_of(batch.header))
             self._append(outstanding, batch.partition, batch.slot)
+            self.answers[batch.slot] = NOT_ANSWERED
         first = self._first_to_try(outstanding)
         if first == batch.slot + 1:
             outstanding.alone, outstanding.refused = first, False
@@ -209,6 +222,20 @@ cdef class Sequences:
         if self._is_asked_for_alone(batch):
             self._of(batch.partition).refused = True
 
+    def came_back(self, RecordBatch batch not None, bint was_refused):
+        """Note that a batch comes back; ``was_refused`` if the broker certainly did not store it this time."""
+        self._came_back(batch, was_refused)
+
+    cdef void _came_back(self, RecordBatch batch, bint was_refused) noexcept:
+        self.answers[batch.slot] = NOT_STORED if was_refused and self.answers[batch.slot] else PERHAPS_STORED
+
+    def is_missing(self, RecordBatch batch not None):
+        """Return whether the broker certainly does not have a batch that came back."""
+        return self._is_missing(batch)
+
+    cdef bint _is_missing(self, RecordBatch batch) noexcept:
+        return self.answers[batch.slot] == NOT_STORED
+
     def is_stored(self, RecordBatch batch not None):
         """Return whether the broker certainly has a batch, because it has a later one."""
         return self._is_stored(batch)
@@ -216,6 +243,8 @@ cdef class Sequences:
     cdef bint _is_stored(self, RecordBatch batch) noexcept:
         cdef uint64_t acked
         if load_relaxed(&batch.header.part) or not self._is_numbered(batch.header, batch.partition):
+            return False
+        if self._is_missing(batch):
             return False
         acked = self._acked(partition_of(&self.deques, batch.partition))
         if not acked:
@@ -355,7 +384,9 @@ cdef class Sequences:
     cdef bint _is_unknowable(self, RecordBatch batch) noexcept:
         cdef const Outstanding *outstanding = self._of(batch.partition)
         cdef uint64_t following = load_relaxed(&partition_of(&self.deques, batch.partition).next_sequence)
-        if outstanding.lane != NULL or not self._is_asked_for_alone(batch) or outstanding.last != batch.slot + 1:
+        if outstanding.lane != NULL or self._is_missing(batch) or not self._is_asked_for_alone(batch):
+            return False
+        if outstanding.last != batch.slot + 1:
             return False
         if end_sequence_of(batch.header) == following & SEQUENCE_MASK:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from shmaccum import errors
 from shmaccum._core import ProduceBatch, ProduceResponse, Super
@@ -21,6 +22,17 @@ from shmaccum.sender.transport import Transport
 from shmaccum.shm.layout import SlotState
 
 logger = logging.getLogger(__name__)
+
+_REFUSALS: Final = frozenset(
+    {
+        errors.CorruptRecordError,
+        errors.NotEnoughReplicasError,
+        errors.OutOfOrderSequenceError,
+        errors.UnknownProducerIdError,
+        errors.UnknownTopicOrPartitionError,
+    }
+)
+"""Errors of a batch that the broker certainly did not store. After others that can be retried, it can have it."""
 
 
 class ResponseHandler:
@@ -79,7 +91,7 @@ class ResponseHandler:
             if stored:
                 bytes_sent += produced.size
                 self._counts.count_delivered(batch, produced.size, produced.record_count, now_us)
-                outcomes += self._doubt.confirm(batch)
+                outcomes += self._doubt.confirm(batch, now_ms)
             elif error is not None and issubclass(error, errors.InvalidMetadataError):
                 out_of_date.add(produced.topic_partition.topic)
             if batch.state == SlotState.COMPLETING:
@@ -146,6 +158,7 @@ class ResponseHandler:
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
         what = f"{response.batch.record_count} records of {response.batch.topic_partition}"
+        self._sequences.came_back(batch, response.error in _REFUSALS)
         if _is_out_of_order(response) and self._doubt.suspend(batch):
             logger.warning(
                 "%s; %s are stored if those behind them are", response.message, what, extra=_seldom(response)

@@ -22,6 +22,7 @@ from shmaccum.errors import (
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     ProducerFencedError,
+    UnknownTopicOrPartitionError,
 )
 from shmaccum.sender.sender import Sender
 from shmaccum.shm.validation import MAX_EPOCH
@@ -373,6 +374,27 @@ def test_a_partition_with_little_to_do_keeps_its_epoch(run: BrokerRun) -> None:
         run.go_on()
         run.step(after_ms=200_000)
     assert {epoch for epoch, _ in sent(run, T0)} == {0}
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("refusal", [NotEnoughReplicasError, UnknownTopicOrPartitionError])
+def test_a_batch_behind_which_a_forgetful_broker_goes_on(
+    run: BrokerRun, refusal: type[KafkaError], is_lost: bool
+) -> None:
+    """It forgets idle producers, and takes any number then: it refuses the first batch, and stores those behind it.
+
+    The answers of those come, or are lost.
+    """
+    run.cluster.partitions[T0].producers.clear()
+    run.cluster.partitions[T0].refuse = [refusal]
+    futures = send(run, 3)
+    run.transport.store(0, 3)
+    run.transport.answer(0)
+    if is_lost:
+        run.transport.drop(0)
+    assert outcomes(run, futures) == [None] * 3
+    assert stored(run) == [1, 2, 0]
+    assert bumps(run) == 1
 
 
 def test_an_epoch_that_the_broker_has_passed(run: BrokerRun) -> None:

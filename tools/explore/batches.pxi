@@ -46,6 +46,7 @@ cdef struct SenderMemory:
     uint64_t following[SLOTS]
     uint64_t listed_of[SLOTS]
     uint64_t undecided_behind[SLOTS]
+    uint8_t answers[SLOTS]
 
 
 cdef struct Numbering:

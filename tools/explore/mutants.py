@@ -696,8 +696,8 @@ MUTANTS: Final = (
     Mutant(
         "SAME_NUMBERS_AFTER_BUMP",
         "sequences.pxi",
-        "        self._set_next(partition, epoch + 1, 0)\n",
-        "        self._set_next(partition, epoch + 1, 1)\n",
+        "        self._set_next(partition, epoch + 1, 0)\n        store",
+        "        self._set_next(partition, epoch + 1, 1)\n        store",
         Scenario("sequences", 1, 0, records=2, retried=1, begin=1, expired=1),
         "a batch is never sent",
     ),

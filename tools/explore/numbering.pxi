@@ -303,7 +303,7 @@ cdef void handle(int me, const Requests *requests, int first, int count) noexcep
     cdef int failed[SLOTS]
     cdef int index, other, others, code, total = 0
     cdef uint64_t slot
-    cdef bint is_stored
+    cdef bint is_stored, is_missing
     memset(failed, 0, sizeof(failed))
     for index in range(first, count):
         slot, code = requests.slots[index], requests.codes[index]
@@ -314,8 +314,12 @@ cdef void handle(int me, const Requests *requests, int first, int count) noexcep
         )
         others = take_undecided(me, undecided) if is_stored else 0
         for other in range(others):  # `SequenceDoubt.confirm`
+            is_missing = sequences._is_missing(<RecordBatch>batch_objects[undecided[other]])
             if is_completing(undecided[other]):
-                release(me, undecided[other], True)
+                release(me, undecided[other], not is_missing)
+            elif is_missing:
+                note_attempt(undecided[other])
+                put_back_landed(me, undecided[other])
             else:
                 done[total], ends[total] = undecided[other], count_of(header_at(undecided[other]))
                 total += 1
@@ -335,9 +339,11 @@ cdef void handle(int me, const Requests *requests, int first, int count) noexcep
             explore_assert(shared.numbering.forgotten != 0, b"a batch fails that could be sent again")
             done[total], ends[total], failed[total] = slot, end_to_send(slot), code
             total += 1
-        elif code != OUT_OF_ORDER_SEQUENCE_NUMBER or not suspend(me, slot):
-            note_attempt(slot)
-            put_back_landed(me, slot)
+        else:
+            sequences._came_back(<RecordBatch>batch_objects[slot], code != LOST)
+            if code != OUT_OF_ORDER_SEQUENCE_NUMBER or not suspend(me, slot):
+                note_attempt(slot)
+                put_back_landed(me, slot)
         if not is_stored and sequences.undecided_count and not sequences._is_undecided(0, slot):
             reenqueue_undecided(me)  # `SequenceDoubt.refute`
     complete_all(me, done, failed, ends, total)
@@ -598,6 +604,7 @@ cdef set_up_numbering(uint64_t begin, uint64_t epoch):
         copy.following = memory.following
         copy.listed_of = memory.listed_of
         copy.undecided_behind = memory.undecided_behind
+        copy.answers = memory.answers
 
 
 cdef tuple explore_numbering(int number, int deaths, uint64_t begin, uint64_t epoch):

@@ -4,7 +4,8 @@ A broker that lost its memory of a producer refuses a batch that it has with the
 (``core/sequences.pxi`` explains why). The refused batch becomes *undecided*. The sender keeps it in
 flight, and sends the next batch that was sent before, alone:
 
-* The broker has that one: it stores no batch without the one before it, so it has all undecided batches, too.
+* The broker has that one: it stores no batch without the one before it, so it has all undecided batches, too. Unless
+  each of their answers was a refusal: then it had forgotten the producer, and does not have them.
 * It refuses that one, too: that one becomes undecided in turn.
 * Any other answer, or no batch left to send: the undecided ones go back into their deque, and are sent again.
 
@@ -46,12 +47,23 @@ class SequenceDoubt:
         self._check.let_move(batch.partition)
         return True
 
-    def confirm(self, batch: RecordBatch) -> list[BatchOutcome]:
-        """Note that the broker has a batch; return the undecided ones before it, in order, with unknown offsets."""
+    def confirm(self, batch: RecordBatch, now_ms: int) -> list[BatchOutcome]:
+        """Note that the broker has a batch; return the undecided ones before it, in order, with unknown offsets.
+
+        Those that it certainly does not have are sent again.
+        """
         if not self._sequences.undecided_count:
             return []
-        stored = self._take(batch.partition)
-        return [BatchOutcome(each) for each in stored if not self._release_expired(each, stored=True)]
+        outcomes = []
+        for each in self._take(batch.partition):
+            is_stored = not self._sequences.is_missing(each)
+            if self._release_expired(each, stored=is_stored):
+                continue
+            if is_stored:
+                outcomes.append(BatchOutcome(each))
+            else:
+                self._drainer.reenqueue(each, now_ms)
+        return outcomes
 
     def refute(self, batch: RecordBatch, now_ms: int) -> None:
         """Note that the broker refused a batch: unless this made it undecided, the ones before it are sent again."""
