@@ -43,7 +43,8 @@ cdef struct Request:
     uint64_t growing
     # Slot of the last of these.
     int64_t last_growing
-    # The first partition that was left out, with which the next request begins; -1 for none.
+    # The partition with which the next request begins, -1 for any: the first that was left out since it is of another
+    # lane; else the one that found no room; else the first whose open batch may not leave.
     int64_t first_left
     # Lane + 1 of all that is chosen; whether batches of others were left out.
     uint64_t lane
@@ -93,11 +94,6 @@ cdef inline bint _is_filling(const Slots *slots, const PartitionEntry *partition
         load_acquire(&header.state) & STATE_MASK == STATE_OPEN
         and load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT < load_relaxed(&header.full)
     )
-
-
-cdef inline void _leave_out(Request *request, int64_t partition) noexcept nogil:
-    if request.first_left < 0:
-        request.first_left = partition
 
 
 cdef inline int64_t _linger_left_ms(const SlotHeader *header, uint64_t now_ms) noexcept nogil:
@@ -302,7 +298,7 @@ cdef class ReadyCheck:
             now_ms: monotonic milliseconds.
 
         Returns:
-            (stripes whose lock was not free: call `take` for each, the first partition that was left out or -1, how
+            (stripes whose lock was not free: call `take` for each, the partition to begin at the next time or -1, how
             many open batches were chosen, slot of the last one, slots of batches to compress before they are chosen).
         """
         cdef Request *request = &self.request
@@ -484,12 +480,13 @@ cdef class ReadyCheck:
             if not request.count:
                 request.lane = lane
             elif lane != request.lane:
-                request.others_left = True
-                _leave_out(request, this)
+                if not request.others_left:
+                    request.others_left, request.first_left = True, this
                 continue
             is_growing = _is_filling(slots, partition, head - 1)
             if is_growing and request.growing >= request.may_leave:
-                _leave_out(request, this)
+                if request.first_left < 0:
+                    request.first_left = this
                 continue
             size = needed = 0
             if head <= slots.slot_count:
@@ -500,7 +497,8 @@ cdef class ReadyCheck:
                 size = stored_size(header)
                 needed = self.ahead[head - 1].size if self._is_ahead(header, head - 1) else size
             if needed > request.room and request.count:
-                _leave_out(request, this)
+                if not request.others_left:
+                    request.first_left = this
                 request.is_full = True
                 return 0
             request.chosen[request.count].batch.entry = <uint64_t>this

@@ -267,19 +267,23 @@ def test_every_partition_has_its_turn_wherever_it_begins() -> None:
         assert ready.drain(begin=begin, max_size=0) == [0], "the first one, whatever its size"
 
 
-def test_a_transaction_has_its_turn_among_partitions_that_fill_every_request(ready: Ready) -> None:
+def test_all_have_their_turn_among_partitions_that_fill_every_request(ready: Ready) -> None:
+    """Those of a transaction, and all that come behind one whose open batch may not leave."""
     ready.check = _core.ReadyCheck(ready.slab.segment, ready.slab.pool, Damaged, 5)
-    for entry in 3 * [PARTITION, PARTITION + 1]:
+    ready.check.set_leader(PARTITION, LEADER, 0)
+    ready.append()
+    for entry in 3 * [PARTITION + 1, PARTITION + 2]:
         append_other(ready, entry)
     append_other(ready)
     ready.set("partitions", "key", 1 << 52, OTHER)
     ready.set("lanes", "producer_id", 5, 0)
     begin, taken = 0, []
     for _ in range(7):
-        _, begin, *_ = ready.choose(begin=begin, max_size=BATCH)
+        _, begin, *_ = ready.choose(begin=begin, max_size=BATCH, may_leave=0)
         taken += [ready.word("headers", "partition", slot) for slot in ready.check.taken()]
         begin = max(begin, 0)
-    assert taken == [PARTITION, PARTITION + 1, OTHER, PARTITION, PARTITION + 1, PARTITION, PARTITION + 1]
+    one, two = PARTITION + 1, PARTITION + 2
+    assert taken == [one, two, OTHER, one, two, one, two]
 
 
 def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held(ready: Ready) -> None:
