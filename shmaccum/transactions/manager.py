@@ -195,7 +195,7 @@ class TransactionManager:
     def close(self, timeout_s: float | None) -> None:
         """Abort an open transaction, unless the timeout is 0; leave the lane, and close the connections.
 
-        A call in which another thread waits for a coordinator, or for a commit's records, after the timeout ends with
+        A call in which another thread waits, for a coordinator or for batches, after the timeout ends with
         ProducerClosedError.
         """
         client = self._client
@@ -342,7 +342,7 @@ class TransactionManager:
         self._open_as = self._me
 
     def _wait_until_empty(self, lease: LaneLease, deadline_ms: float) -> None:
-        if not lease.wait_until_empty(deadline_ms / 1000):
+        if not lease.wait_until_empty(deadline_ms / 1000, self._accumulator.check_open):
             raise errors.KafkaTimeoutError(
                 f"transactional.id {self._state.transactional_id!r}: batches of its last transaction are still in "
                 f"flight after max.block.ms{self._accumulator.pending.trouble()}"

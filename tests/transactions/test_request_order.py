@@ -227,21 +227,23 @@ def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) 
     assert len(raised) == 1
 
 
-def test_a_close_ends_the_commit_of_another_thread_that_waits_for_records(scene: Scene) -> None:
+@pytest.mark.parametrize("end", [Producer.commit_transaction, Producer.abort_transaction])
+def test_a_close_ends_the_call_of_another_thread_that_waits_for_records(scene: Scene, end: Any) -> None:
     raised: list[BaseException] = []
 
-    def commit(producer: Producer) -> None:
+    def run(producer: Producer) -> None:
         try:
-            producer.commit_transaction()
+            end(producer)
         except errors.KafkaError as error:
             raised.append(error)
 
-    with scene.begun(max_block_ms=100_000) as producer, scene.broker.holding(PRODUCE):
+    with scene.begun(max_block_ms=100_000) as producer, scene.broker.holding(PRODUCE) as held:
         send_one(producer)
-        committing = in_thread(lambda: commit(producer))
-        wait_until(lambda: producer._accumulator.pending.flushes, "it waits for the record")
+        assert held.acquire(timeout=PATIENCE_S)
+        ending = in_thread(lambda: run(producer))
+        wait_until(lambda: producer.transactions.has_unfinished_call, "it waits for the record")
         producer.close(0)
-        committing.join()
+        ending.join()
     assert [type(error) for error in raised] == [errors.ProducerClosedError]
 
 

@@ -117,9 +117,13 @@ class RecordAccumulator:
         self._failure = failure
         self.records.core.asks_first = True
 
-    def _before_append(self) -> None:
+    def check_open(self) -> None:
+        """Raise a ProducerClosedError if this process has closed this."""
         if self._is_closed:
             closed()
+
+    def _before_append(self) -> None:
+        self.check_open()
         if self._failure is not None:
             error = self._failure()
             raise type(error)(f"Cannot send because we are in an error state; close the producer: {error}") from error

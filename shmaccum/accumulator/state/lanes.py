@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -195,12 +196,20 @@ class LaneLease:
         """Leave the lane to the next process."""
         self._slab.tables_lock.run(partial(self._slab.tables.close_lane, self._lane, self._generation, True))
 
-    def wait_until_empty(self, deadline_s: float) -> bool:
-        """Wait until no batch of the lane is queued or in flight; return False at a deadline, in monotonic seconds."""
+    def wait_until_empty(self, deadline_s: float, check: Callable[[], None]) -> bool:
+        """Wait until no batch of the lane is queued or in flight; return False at a deadline, in monotonic seconds.
+
+        An error of ``check`` ends the wait.
+        """
         if self._table.is_empty(self._lane):
             return True
         self._slab.button.press()  # to fail what the lane's last holder has queued
-        return native.poll(lambda: self._table.is_empty(self._lane), deadline_s - time.monotonic())
+
+        def is_over() -> bool:
+            check()
+            return self._table.is_empty(self._lane)
+
+        return native.poll(is_over, deadline_s - time.monotonic())
 
     def fenced(self) -> ProducerFencedError:
         """Return the error for a lane that another process has leased."""
