@@ -88,10 +88,9 @@ def parse_properties(text: str, name: str = "the text") -> dict[str, str]:
 def _logical_lines(text: str) -> Iterator[str]:
     """Yield lines without blanks and comments; join a line that ends with a lone backslash to the next."""
     pending = ""
-    continued = False
     for line in re.split(r"\r\n|\r|\n", text):
         line = line.lstrip(_BLANKS)
-        if not continued and (not line or line[0] in "#!"):
+        if not pending and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         continued = backslashes % 2 == 1

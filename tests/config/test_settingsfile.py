@@ -34,6 +34,7 @@ from shmaccum.errors import ConfigError
         ("a=one\\\n# not a comment", {"a": "one# not a comment"}),
         ("a=ends in a backslash\\\\\nb=2", {"a": "ends in a backslash\\", "b": "2"}),
         ("a=cut\\", {"a": "cut"}),
+        ("\\\n\n\\\n# a comment\n\\\n  a=1", {"a": "1"}),
         (r"a\ b\=c\:d=1", {"a b=c:d": "1"}),
         (r"a=\tx\n\r\f\u00e9\u2028\q\\\!", {"a": "\tx\n\r\f\u00e9\u2028q\\!"}),
         ("\\#a=1", {"#a": "1"}),
