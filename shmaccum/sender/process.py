@@ -80,7 +80,7 @@ call, and with many partitions or few records every record begins a batch."""
 # child loads the package from where the program has it, even if sys.path has changed or has another copy first.
 _BOOTSTRAP: Final = """
 import json, os, sys
-request = json.loads(sys.stdin.readline())
+request = json.loads(sys.stdin.buffer.readline())
 if os.fork():
     os._exit(0)
 sys.path[:] = request["path"]

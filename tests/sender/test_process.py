@@ -144,6 +144,15 @@ def test_a_sitecustomize_that_prints_is_no_answer(
         assert sender_starts(producer) == 1
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "cp037"])
+def test_it_starts_whatever_the_encoding_of_its_standard_streams(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    with Producer(settings()) as producer:
+        assert sender_starts(producer) == 1
+
+
 def linger(link: Connection) -> None:
     link.recv()
 
