@@ -10,6 +10,7 @@ import gc
 import logging
 import struct
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fixture_types import Link, Make, MonkeyPatch, Start
 from processes import in_threads
 from producers import settings_of, stopped_sender, wait_until_gone
 
+from shmaccum import errors
 from shmaccum._core import Message
 from shmaccum.compat import confluent as module
 from shmaccum.compat.confluent import Producer
@@ -456,6 +458,23 @@ def test_a_signals_handler_doubles_no_message_that_waited_for_its_topic(
         expected = [b"1", b"2", b"3", b"0", b"of the handler"]
     assert values(existing) == [b"first", *expected]
     assert left[1] == (1 if end is Producer.flush else 4)
+
+
+def test_a_signals_handler_that_flushes_does_not_wait_for_the_message_that_it_interrupts(
+    confluent: Make, monkeypatch: MonkeyPatch
+) -> None:
+    left: list[int] = []
+
+    def interrupted(*_: Any) -> None:
+        began = time.monotonic()
+        left.append(producer.flush(PATIENCE_S))
+        assert time.monotonic() - began < PATIENCE_S
+        raise errors.KafkaTimeoutError
+
+    monkeypatch.setattr("shmaccum.compat.confluent.calls.wait_for_topic", interrupted)
+    producer = confluent(NOWHERE)
+    producer.produce("t", b"value")
+    assert (left, len(producer)) == ([1], 1)
 
 
 def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, confluent: Make) -> None:

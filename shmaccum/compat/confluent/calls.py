@@ -134,17 +134,18 @@ class Calls(_core.PollingCalls):
             self.parking.add(message)
             self.parking.retry()
             return
-        try:
-            self._send(message)
-        except errors.KafkaTimeoutError as error:
-            if not is_metadata_timeout(error) or self._is_transactional:
-                raise
+        with self.parking.sending(message):
             try:
-                wait_for_topic(producer, topic, self._translated.topic_wait_s)
-            except errors.KafkaTimeoutError:
-                self.parking.add(message)
-            else:
                 self._send(message)
+            except errors.KafkaTimeoutError as error:
+                if not is_metadata_timeout(error) or self._is_transactional:
+                    raise
+                try:
+                    wait_for_topic(producer, topic, self._translated.topic_wait_s)
+                except errors.KafkaTimeoutError:
+                    self.parking.add(message)
+                else:
+                    self._send(message)
 
     def _send(self, message: Produced) -> None:
         """Send a message. Raises ShmaccumError: it is refused; by a KafkaTimeoutError, its topic is not known yet."""

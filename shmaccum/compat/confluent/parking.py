@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum._core import Message
@@ -65,7 +65,7 @@ class Parking:
         self.topics.clear()
         self._lock = threading.RLock()
         self._sending: list[tuple[int, Produced]] = []
-        """Thread and message of each call that sends one: several, if a signal's handler interrupts it and retries."""
+        """Thread and message of each call that sends one; a signal's handler can interrupt it, and send others."""
         self._next = 0.0
 
     def __bool__(self) -> bool:
@@ -75,6 +75,16 @@ class Parking:
         """Return how many messages wait for the end of this call: a signal's handler, it interrupts their sending."""
         me = threading.get_ident()
         return sum(thread == me for thread, _ in self._sending)
+
+    @contextmanager
+    def sending(self, message: Produced) -> Iterator[None]:
+        """Note, in the block, that this call sends a message."""
+        call = threading.get_ident(), message
+        self._sending.append(call)
+        try:
+            yield
+        finally:
+            self._sending.remove(call)
 
     def add(self, message: Produced) -> None:
         """Add a message."""
@@ -114,10 +124,9 @@ class Parking:
         for message in list(queue):
             if any(message is sent for _, sent in self._sending):
                 continue
-            call = threading.get_ident(), message
-            self._sending.append(call)
             try:
-                self._send(message)
+                with self.sending(message):
+                    self._send(message)
             except ShmaccumError as error:
                 is_early = time.monotonic() - message.delivery.began < self._timeout_s
                 if is_early and isinstance(error, KafkaTimeoutError):  # also of memory, and of a lock
@@ -127,8 +136,6 @@ class Parking:
                 if self._is_accepted(message):
                     _remove(queue, message)
                 raise
-            finally:
-                self._sending.remove(call)
             _remove(queue, message)
         return not queue
 
