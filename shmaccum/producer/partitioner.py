@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from shmaccum import _core
 from shmaccum._core import LINGER_SHIFT, Partition, Slot, murmur2
@@ -108,6 +108,16 @@ class StickyPartitioner(_core.StickyPartition):
         self.partition = self._choose(1)[0]
 
 
+class _Entries(NamedTuple):
+    """The partitions of a topic, in their order."""
+
+    entries: list[int]
+    at: list[int]
+    """Word index of each one's entry."""
+    in_a_row: bool
+    """Whether the entries are adjacent, as those of a topic are that has not grown since."""
+
+
 class PartitionLoads:
     """One producer's choice among the partitions of one topic, which has at least one."""
 
@@ -116,13 +126,7 @@ class PartitionLoads:
         self._topic = topic
         self._adaptive = adaptive
         self._nodes = _NodeProgress(slab, availability_timeout_ms) if availability_timeout_ms else None
-        self._count = 0
-        self._entries: list[int] = []
-        """The partitions' entries."""
-        self._at: list[int] = []
-        """Word index of each partition's entry."""
-        self._in_a_row = True
-        """Whether the entries are adjacent, as those of a topic are that has not grown since."""
+        self._known = _Entries([], [], in_a_row=True)
 
     def choose(self, times: int) -> list[int]:
         """Choose ``times`` partitions at random, by the current state of the slab.
@@ -131,27 +135,29 @@ class PartitionLoads:
         ``longest deque + 1 - own deque``, and 0 on a node that makes no progress.
         """
         queues = self._topic.queues
-        if len(queues) != self._count and queues:  # a topic that is gone keeps its last partitions
-            self._look_up(queues)
-        if not self._count:
+        if len(queues) != len(self._known.at) and queues:  # a topic that is gone keeps its last partitions
+            self._known = self._look_up(queues)
+        known = self._known  # another thread can replace it
+        count = len(known.at)
+        if not count:
             return [0] * times
-        leaders = self._column(Partition.LEADER)
-        numbers: Sequence[int] = range(self._count)
+        leaders = self._column(known, Partition.LEADER)
+        numbers: Sequence[int] = range(count)
         if not all(leaders):
             numbers = [number for number in numbers if leaders[number]]
         if not numbers:
-            return random.choices(range(self._count), k=times)
-        if not self._adaptive or self._count < 2:
+            return random.choices(range(count), k=times)
+        if not self._adaptive or count < 2:
             return random.choices(numbers, k=times)
         if self._nodes is not None:
-            entries = np.array(self._entries, np.int64)
+            entries = np.array(known.entries, np.int64)
             available = self._nodes.available(entries, np.array(leaders, np.uint64))
             of_nodes = [number for number in numbers if available[number]]
             if not of_nodes:
                 return random.choices(numbers, k=times)
             numbers = of_nodes
-        queued = self._column(Partition.QUEUED)
-        if queued.count(queued[0]) == self._count:
+        queued = self._column(known, Partition.QUEUED)
+        if queued.count(queued[0]) == count:
             return random.choices(numbers, k=times)
         # Bounded: a damaged count, which is only an index, must not produce absurd weights.
         most = self._slab.geometry.slot_count
@@ -159,16 +165,15 @@ class PartitionLoads:
         longest = max(lengths)
         return random.choices(numbers, [longest + 1 - length for length in lengths], k=times)
 
-    def _look_up(self, queues: Sequence[PartitionQueue]) -> None:
-        self._entries = [queue.entry for queue in queues]
-        self._at = [self._slab.geometry.partition(entry) for entry in self._entries]
-        self._in_a_row = self._at == list(range(self._at[0], self._at[-1] + 1, Partition.length))
-        self._count = len(queues)
+    def _look_up(self, queues: Sequence[PartitionQueue]) -> _Entries:
+        entries = [queue.entry for queue in queues]
+        at = [self._slab.geometry.partition(entry) for entry in entries]
+        return _Entries(entries, at, at == list(range(at[0], at[-1] + 1, Partition.length)))
 
-    def _column(self, word: int) -> list[int]:
+    def _column(self, known: _Entries, word: int) -> list[int]:
         """Return one word of every partition's entry as a list: numpy is much slower for few partitions."""
-        words, at = self._slab.words, self._at
-        if self._in_a_row:
+        words, at = self._slab.words, known.at
+        if known.in_a_row:
             return column_of(words, at[0] + word, len(at), Partition.length)
         return [words[base + word] for base in at]
 

@@ -114,6 +114,24 @@ def test_new_partitions_of_a_topic_are_chosen(accumulator: Accumulators) -> None
     assert shares(loads) == pytest.approx({0: 1 / 3, 1: 1 / 6, 4: 1 / 6, 5: 1 / 3}, abs=0.04)
 
 
+def test_a_topic_shrinks_while_one_is_chosen(accumulator: Accumulators, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread of the producer, which chooses too, sees it first."""
+    loads, read = loads_of(accumulator), partitioner.column_of
+    led_by(accumulator, 0, 0, 1, 1)
+    enqueue(accumulator, 1, 0, 0, 1)
+    loads.choose(1)
+
+    class Leaders(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            monkeypatch.setattr(partitioner, "column_of", read)
+            accumulator.map.update(TOPIC, 2, None)
+            assert set(loads.choose(9)) <= {0, 1}
+            return super().__iter__()
+
+    monkeypatch.setattr(partitioner, "column_of", lambda *where: Leaders(read(*where)))
+    assert set(loads.choose(9)) <= {0, 1, 2, 3}
+
+
 # --- partitioner.availability.timeout.ms ---------------------------------------------------------------
 
 
