@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import signal
 import struct
 import threading
 import time
@@ -475,6 +476,19 @@ def test_a_signals_handler_that_flushes_does_not_wait_for_the_message_that_it_in
     producer = confluent(NOWHERE)
     producer.produce("t", b"value")
     assert (left, len(producer)) == ([1], 1)
+
+
+def test_a_signals_handler_closes_while_close_waits(confluent: Make, monkeypatch: MonkeyPatch) -> None:
+    reports: list[Any] = []
+    producer = confluent(NOWHERE | {"message.timeout.ms": 2000})
+    producer.produce("t", b"value", callback=lambda *report: reports.append(report))
+    usual = signal.signal(signal.SIGUSR1, lambda number, frame: producer.close())
+    try:
+        threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1)).start()
+        assert producer.close()
+    finally:
+        signal.signal(signal.SIGUSR1, usual)
+    assert len(reports) == 1
 
 
 def test_purge_reports_what_is_not_acknowledged(existing: str, values: Make, confluent: Make) -> None:

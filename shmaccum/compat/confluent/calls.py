@@ -302,6 +302,9 @@ class Calls(_core.PollingCalls):
                     self.flush(None)
                     producer.close()
                 self.reports.serve()
+            except RuntimeError:
+                if self.producer is not None:  # else a signal's handler has closed it meanwhile
+                    raise
             finally:
                 try:
                     producer.close(0)
