@@ -39,7 +39,7 @@ class BatchDrainer:
         self._words = slab.words
         self._segment = slab.core
         self._drain_index: dict[int, int] = {}
-        """Node id -> the first partition left out of its last full request."""
+        """Node id -> the partition entry to begin its next request at: one that its last request left out."""
 
     # --- drain --------------------------------------------------------------------------------------
 
@@ -54,7 +54,6 @@ class BatchDrainer:
         if self._sequences.need_producer_id:
             return []
         core = check.core
-        # Begin at the partition where the last request to this node was full.
         begin, may_leave = self._drain_index.get(node_id, 0), check.room_to_leave(node_id, now_ms)
         busy, first_left, growing, last_growing, large = core.choose(node_id + 1, begin, max_size, may_leave, now_ms)
         if first_left >= 0:
