@@ -450,7 +450,7 @@ cdef struct PartitionEntry:
     # Bytes up to which batches grow, learned from what the broker refused as too large; 0: it has refused none. Written
     # by the sender.
     word max_bytes
-    # Wall-clock seconds when `acked_sequence` was last seen to have changed, 0 while it was not; written by the sender.
+    # Wall-clock seconds of a look shortly before `acked_sequence` changed, 0 while it did not; written by the sender.
     word acked_s
     word unused_28[4]
 

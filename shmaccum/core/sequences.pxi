@@ -102,6 +102,8 @@ cdef class Sequences:
     cdef Deques deques
     cdef bint enabled
     cdef bint id_is_spent
+    cdef uint64_t looked_s
+    """When `renew_idle` last looked."""
     cdef public bint lanes_failed
     cdef readonly Py_ssize_t undecided_count
     cdef Outstanding *partitions
@@ -313,14 +315,15 @@ cdef class Sequences:
             acked = load_relaxed(&partition.acked_sequence)
             if outstanding.seen != acked:
                 outstanding.seen = acked
-                store_relaxed(&partition.acked_s, now_s)
-            elif outstanding.lane == NULL and not outstanding.first and self._is_known(entry):
+                store_relaxed(&partition.acked_s, self.looked_s)  # or later: this look can be the first for a day
+            if outstanding.lane == NULL and not outstanding.first and self._is_known(entry):
                 if not load_relaxed(&partition.in_flight) and now_s - load_relaxed(&partition.acked_s) >= IDLE_S:
                     epoch = load_relaxed(&partition.next_sequence) >> EPOCH_SHIFT
                     store_release(&partition.acked_sequence, epoch << EPOCH_SHIFT)
                     if epoch < MAX_EPOCH:
                         self._set_next(partition, epoch + 1, 0)
                     self._review(entry)
+        self.looked_s = now_s
         return 0
 
     def recover(self, list held not None, uint64_t count):
