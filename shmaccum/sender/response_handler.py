@@ -101,7 +101,7 @@ class ResponseHandler:
                 outcomes.append(BatchOutcome(batch, offset, append_time_ms, end=batch.part_end))
             elif self._splitter.can_split(response):
                 self._splitter.split(batch, response)
-            elif self._can_retry(batch, response, now_ms):
+            elif self._can_retry(batch, response):
                 self._retry(batch, response, now_ms)
             else:
                 outcomes.append(self._fail(batch, response))
@@ -147,14 +147,16 @@ class ResponseHandler:
             return True
         return issubclass(error, errors.OutOfOrderSequenceError) and self._sequences.is_stored(batch)
 
-    def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
-        """Return whether to send a batch again; one with a sequence number also if that number is out of order."""
+    def _can_retry(self, batch: RecordBatch, response: ProduceResponse) -> bool:
+        """Return whether to send a batch again; one with a sequence number also if that number is out of order.
+
+        If it has expired by now, the next pass fails it as such.
+        """
         if response.error is None or batch.attempts >= batch.retries:
             return False
-        may_succeed = response.error.retriable
         if _is_out_of_order(response) and response.batch.base_sequence >= 0:
-            may_succeed = not self._sequences.is_unknowable(batch)
-        return may_succeed and batch.created_ms + batch.timeout_ms > now_ms
+            return not self._sequences.is_unknowable(batch)
+        return response.error.retriable
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
         what = f"{response.batch.record_count} records of {response.batch.topic_partition}"

@@ -458,6 +458,16 @@ def test_late_answer_of_an_expired_batch_is_ignored(run: BrokerRun, error: type[
     assert outcomes(run, send(run)) == [None]
 
 
+def test_a_batch_that_expires_while_its_answer_comes(run: BrokerRun) -> None:
+    """It fails as one that has expired, not with the error that it would have been tried again for."""
+    futures = send(run)
+    run.step(after_ms=TIMEOUT_MS - 1)
+    run.transport.drop(0)
+    run.clock.now_ms += 1
+    run.sender.run_once(run.clock.now_ms - 1)
+    assert outcomes(run, futures) == [DeliveryTimeoutError]
+
+
 def test_a_partition_stays_muted_over_an_expiry(start_broker_run: StartBrokerRun) -> None:
     """One request at a time, without numbers: the one that was given up may still be stored."""
     run = start_broker_run(enable_idempotence=False, max_in_flight_requests_per_connection=1)
