@@ -177,7 +177,11 @@ def asked_to_hand_over(run: HandRun) -> Iterator[threading.Thread]:
         assert not leaving.is_alive()
 
 
-def test_what_is_in_flight_is_answered_and_nothing_more_is_sent(run: HandRun) -> None:
+@pytest.mark.parametrize("requests", [1, 5])
+def test_what_is_in_flight_is_answered_and_nothing_more_is_sent(
+    start_run: Callable[..., HandRun], requests: int
+) -> None:
+    run = start_run(request_timeout_ms=30_000, max_in_flight_requests_per_connection=requests)
     transport: Hand = run.transport
     with asked_to_hand_over(run) as leaving:
         polls = len(transport.asked)
