@@ -56,7 +56,7 @@ class Deferral:
         if self.until_ms and self.until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
         try:
-            done = work(STOPPED_TIMEOUT_S)
+            return work(STOPPED_TIMEOUT_S)
         except LockTimeoutError as error:
             self.until_ms[lock.number] = _now_ms() + RETRY_MS
             logger.warning(
@@ -65,8 +65,6 @@ class Deferral:
                 extra={"seldom": ("deferred", lock.number)},
             )
             raise
-        self.until_ms.pop(lock.number, None)
-        return done
 
 
 class BatchReturns:
