@@ -84,6 +84,7 @@ def test_renewals_of_orphans_are_limited(accumulator: Accumulators) -> None:
     age(accumulator)
     expiry = created_ms(accumulator, TP0) + TIMEOUT_MS
     accumulator.sender.recover()
+    assert created_ms(accumulator, TP0) + TIMEOUT_MS == expiry
     assert len(accumulator.sender.abort_expired_batches(expiry + AGO_MS)) == 1
     assert_empty(accumulator)
 

@@ -89,6 +89,7 @@ def test_one_at_a_time_without_idempotence(start_run: StartRun) -> None:
     assert of_partition(run, T0, Partition.MUTED) == 0
     run.run(4)
     assert len(run.transport.sent) == 3
+    assert counter(run, Super.BYTES_SENT) == counter(run, Super.FILL_BYTES)
 
 
 def test_the_next_sender_mutes_nothing(start_run: StartRun, log_dir: Path) -> None:
