@@ -152,6 +152,8 @@ def test_deferred_batches_expire_once_the_lock_is_free(run: HandRun) -> None:
     with stopped_with(stripe(run, T0)):
         run_until_done(run, run.send(T1, b"other"))
         run.run(3, after_ms=61_000)
+        assert run.accumulator.sender.abort_incomplete_batches(NetworkError) == []
+        run.accumulator.producer.pending.poll()
         assert not any(future.is_done for future in futures)
 
     run_until_done(run, *futures, after_ms=62_000)
