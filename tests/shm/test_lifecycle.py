@@ -19,7 +19,7 @@ from shmaccum._core import Geometry, Slot, Super
 from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabInUseError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState
-from shmaccum.shm.lifecycle import attach, destroy, detach
+from shmaccum.shm.lifecycle import attach, destroy, detach, unlink
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held
@@ -99,6 +99,20 @@ def test_the_last_process_to_leave_removes_everything(slab_name: str, geometry: 
     detach(slab)
     assert len(whats_there(slab_name)) == 7
     last.finish()
+    assert whats_there(slab_name) == []
+
+
+def test_one_whose_files_were_removed_leaves_the_next_slab_of_that_name_alone(
+    slab_name: str, geometry: Geometry, start: Start
+) -> None:
+    first = attach(slab_name, geometry)
+    first.become_sender()
+    unlink(slab_name)
+    second = start(stay, slab_name, geometry).ready()
+    there = whats_there(slab_name)
+    detach(first)
+    assert whats_there(slab_name) == there
+    second.finish()
     assert whats_there(slab_name) == []
 
 
@@ -198,7 +212,7 @@ def test_a_forked_child_leaves_the_next_slab_of_that_name_alone(
 def test_interrupts_during_attach_and_detach_leave_nothing(slab_name: str) -> None:
     """At any moment: the next attach and detach find a consistent slab, and the last detach removes it."""
     geometry = Geometry(64, 4, 4, 2, 2)
-    for moment in range(0, 5000, 17):  # of some 900
+    for moment in range(0, 5000, 3):  # of some 900
         ticket: list[None] = []
         with InterruptAt(moment) as interrupt:
             slab = attach(slab_name, geometry)
