@@ -556,6 +556,26 @@ def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions, topi
 
 
 @in_one_version
+@pytest.mark.parametrize("step", ["take_over", "_find"])
+def test_the_end_of_a_batch_leaves_a_plan_alone_that_came_meanwhile(
+    decisions: Decisions, topic: str, step: str, monkeypatch: MonkeyPatch
+) -> None:
+    older, newer = decisions.committer(topic), decisions.committer(topic)
+    begun = older.plan()
+    plans: list[Plan] = []
+    method = getattr(older._id, step)
+
+    def overtaken(*args: Any) -> Any:
+        plans.append(newer.plan())
+        return method(*args)
+
+    monkeypatch.setattr(older._id, step, overtaken)
+    with pytest.raises(errors.ProducerFencedError, match="has been started again"):
+        older.end_batch(begun)
+    newer.commit(plans[0], 0, "query", [])
+
+
+@in_one_version
 def test_a_replaced_driver_goes_on_when_the_newer_one_is_gone(decisions: Decisions, topic: str) -> None:
     """As two notebooks do that run the same query in turns."""
     me = Driver.of(os.getpid())
