@@ -303,6 +303,32 @@ def test_nothing_is_left_to_say_that_a_batch_is_stored(run: BrokerRun) -> None:
     assert sent(run, T0) == [(1, 0)]
 
 
+def test_an_undecided_batch_that_expires_is_freed_once(run: BrokerRun) -> None:
+    """The next one's answer says that the broker has it; by then its producer knows that it has expired."""
+    pool, before = run.accumulator.pool, run.slab.words[Super.RECORDS_SENT]
+    hasty = send(run)
+    patient = Accumulators(run.slab, config_of(run.slab.name, delivery_timeout_ms=10 * TIMEOUT_MS))
+    future = patient.append(T0, 0, None, b"1" + bytes(SLOT // 2), max_block_ms=0).future
+    run.step()
+    run.transport.store(0, 2)
+    run.cluster.partitions[T0].restart()
+    run.transport.drop(0)
+    run.step(2)
+    run.step(after_ms=10)  # the longest back-off
+    run.transport.answer(0)
+    run.step()
+    assert sent(run, T0) == [(0, 1), (0, 2), (0, 1)]
+    run.step(after_ms=TIMEOUT_MS)
+    assert errors(hasty) == [DeliveryTimeoutError]
+    run.go_on()
+    patient.producer.pending.poll()
+    assert future.get(0).offset == 1
+    assert stored(run) == [0, 1]
+    assert run.slab.words[Super.RECORDS_SENT] == before + 1
+    assert pool.available_memory() == pool.total_memory
+    assert of_partition(run, T0, Partition.IN_FLIGHT) == 0
+
+
 def test_a_gap_that_closes(run: BrokerRun) -> None:
     """A batch that expired in flight was stored after all: no batch gets a new number."""
     lost = send(run)
