@@ -71,6 +71,7 @@ def test_what_is_asked_for_meanwhile_goes_into_the_next_request(asked: Asked, he
     for name in names(50):
         here.transport.request_update([name])
     here.transport.request_update(["second"])  # its answer is under way
+    assert here.transport._metadata.due_ms() == math.inf
     asked.answers.set()
     here.until(lambda: not here.transport.cluster().pending)
     assert asked.requests[1] == ["second"]
