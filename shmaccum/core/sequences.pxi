@@ -31,8 +31,8 @@ The invariants:
   partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it. A broker
   forgets a producer that was idle for long (``producer.id.expiration.ms``, a day by default). So the first batch after
   five idle minutes travels alone, too, under a new epoch.
-* A later batch does not show that the broker has one before it that each answer has refused: a broker that has forgotten
-  the producer after all, or whose topic was made again, stores the later one.
+* A later batch does not show that the broker has one before it that each answer has refused: a broker that has
+  forgotten the producer after all, or whose topic was made again, stores the later one.
 * A split batch keeps the numbers that it got as a whole. A record that was never stored uses none of them; unused
   numbers go to the next batch in the end, if that is not numbered yet.
 
