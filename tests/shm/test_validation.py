@@ -151,7 +151,9 @@ CHAINS = {
 
 
 def test_an_attach_names_a_damaged_chain_and_ignores_links_that_are_none(slab_name: str, start: Start) -> None:
-    geometry: Geometry = start(leave_chains, slab_name).hear()
+    child = start(leave_chains, slab_name)
+    geometry: Geometry = child.hear()
+    child.join()
     for said, (slot, link) in CHAINS.items():
         at = geometry.header(slot) + Slot.CHAIN
         before = overwrite(slab_name, at, link)
