@@ -86,6 +86,7 @@ cdef enum:
     STATE_ALLOCATED = 1
     WORD_BITS = 64
     MOST_TAKEN = 64  # buffers in one section
+    MOST_DEAD = 64  # that one look knows of
     MOST_AT_ONCE = 64  # filling that many slots makes the cost of a wake-up small
     PART_AT_ONCE = 8  # the other slots keep the sender busy meanwhile
 
@@ -130,8 +131,9 @@ UNDAMAGED.kind = SOUND
 
 
 cdef struct Dead:
-    # By process entry: the owner bits of a dead process | 1, else 0.
-    uint64_t owners[MAX_PROCESSES]
+    # Owner bits of dead processes. Several can have had the same entry, one after the other.
+    uint64_t count
+    uint64_t owners[MOST_DEAD]
 
 
 cdef struct Look:
@@ -193,8 +195,11 @@ cdef uint64_t _entry_of(uint64_t owned) noexcept nogil:
 
 cdef bint _is_dead(const Dead *dead, uint64_t owned) noexcept nogil:
     """Return whether the owner of a state or cell is among the dead."""
-    cdef uint64_t entry = _entry_of(owned)
-    return entry < MAX_PROCESSES and dead.owners[entry] == (owned & OWNER_BITS | 1)
+    cdef uint64_t number
+    for number in range(dead.count):
+        if dead.owners[number] == owned & OWNER_BITS:
+            return True
+    return False
 
 
 cdef Slots slots_of(Segment segment) noexcept:
@@ -1240,5 +1245,6 @@ cdef _begin(Look *look, dead, double now_s, double absent_s):
     memset(look, 0, sizeof(Look))
     look.now_s, look.absent_s, look.waiter, look.number = now_s, absent_s, -1, -1
     for owner in dead:
-        if _entry_of(owner) < MAX_PROCESSES:
-            look.dead.owners[_entry_of(owner)] = owner & OWNER_BITS | 1
+        if look.dead.count < MOST_DEAD:  # the next look has the others
+            look.dead.owners[look.dead.count] = owner & OWNER_BITS
+            look.dead.count += 1

@@ -404,6 +404,17 @@ def test_a_late_leave_does_not_remove_another_waiter(slab: Slab) -> None:
     assert slab.pool.waiters() == [(WAITERS, owner(2), False)]
 
 
+def test_all_the_dead_that_had_an_entry_are_removed(slab: Slab) -> None:
+    """One after the other; none of them keeps those behind it waiting."""
+    for incarnation in (1, 2, 3):
+        slab.be(3, incarnation)
+        slab.wait(1)
+    slab.be(2)
+    slab.wait(1)
+    slab.pool.reclaim([owner(3, incarnation) for incarnation in (2, 1, 3)], 0.0, ABSENT_S)
+    assert slab.pool.waiters() == [(3, owner(2), False)]
+
+
 @pytest.mark.parametrize("now_s", [0.0, 0.9, 12345.6, 2.0**24 - 3, 2.0**24 + 5, 7 * 2.0**24 - 0.5])
 def test_a_waiter_is_overdue_after_its_deadline_and_never_before(slab: Slab, now_s: float) -> None:
     for patience_s in (0.0, 0.01, 1.0, 59.99, 3600.0, 1e6):

@@ -816,7 +816,8 @@ cdef void reclaim() noexcept nogil:
     look.absent_s = 1000
     for number in range(processes):
         if explore_is_dead(number):
-            look.dead.owners[number] = _owner_of(ticket_at(number)) | 1
+            look.dead.owners[look.dead.count] = _owner_of(ticket_at(number))
+            look.dead.count += 1
     if has_dead() and pool_reclaim(&pool, my_ticket(), &look, &reclaimed, &damage) != LOCK_TAKEN:
         explore_assert(False, b"nothing can be reclaimed")
 

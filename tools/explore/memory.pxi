@@ -260,7 +260,8 @@ cdef void fill_dead(Dead *dead) noexcept nogil:
     memset(dead, 0, sizeof(Dead))
     for number in range(processes):
         if explore_is_dead(number):
-            dead.owners[number] = _owner_of(ticket_at(number)) | 1
+            dead.owners[dead.count] = _owner_of(ticket_at(number))
+            dead.count += 1
 
 
 cdef void reclaim(int me, Pool *pool) noexcept nogil:
