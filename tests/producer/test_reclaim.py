@@ -83,7 +83,7 @@ def test_slab_with_a_producer_stays_and_is_named(settings: Settings) -> None:
 
 def test_slab_of_another_user_stays_and_is_named(settings: Settings) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can give a file to somebody else")
+        pytest.skip("only root can give a file to another user")
     first = settings(1)
     path = names.segment_path(str(first["shmaccum.name"]))
     with Producer(first):
