@@ -15,7 +15,10 @@ from pathlib import Path
 from celery import Celery
 from celery.result import AsyncResult
 from example_programs import BIN, EXAMPLES, Example
+from processes import wait_until
 from producers import PATIENCE_S
+
+from shmaccum.procfs import start_time
 
 TASKS = 20
 
@@ -61,6 +64,7 @@ def test_celery_prefork(example: Example) -> None:
         cut_short = send()
         worker.process.send_signal(signal.SIGHUP)
         receive(cut_short)
+        wait_until(lambda: not any(map(start_time, first)), "the worker ends its first children")
         receive(send())
         assert not set(pids[-TASKS:]) & first, "these children came with the restart"
         waiting = send()
