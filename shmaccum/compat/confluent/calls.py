@@ -131,7 +131,8 @@ class Calls(_core.PollingCalls):
         """Send a message, behind those of its topic that wait; it waits, too, if its topic is not known soon."""
         topic = message.delivery.topic()
         if topic in self.parking.topics:
-            self.parking.add(message)
+            with self.parking.sending(message):
+                self.parking.add(message)
             self.parking.retry()
             return
         with self.parking.sending(message):

@@ -87,7 +87,7 @@ class Parking:
             self._sending.remove(call)
 
     def add(self, message: Produced) -> None:
-        """Add a message."""
+        """Add a message, within `sending`."""
         with self._lock:
             self.topics.setdefault(message.delivery.topic(), deque()).append(message)
 
@@ -110,7 +110,9 @@ class Parking:
             return  # another thread does it
         try:
             for topic, queue in list(self.topics.items()):
-                if self._retry(queue) and (added := self.topics.pop(topic, None)):  # just now, by a signal's handler
+                if not self._retry(queue) or self.interrupted():
+                    continue  # a message that this call interrupts can be about to enter an empty queue
+                if added := self.topics.pop(topic, None):  # just now, by a signal's handler
                     self.topics.setdefault(topic, deque()).extendleft(reversed(added))
             self._next = time.monotonic() + PAUSE_S
         finally:
