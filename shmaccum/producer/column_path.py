@@ -156,8 +156,11 @@ def _option(columns: dict[str, pa.Array], name: str) -> pa.Array | None:
 
 
 def _int64(name: str, column: pa.Array, null: int) -> Int64Array:
-    """Return the integers of a column, with ``null`` in place of nulls."""
+    """Return the integers of a column, or the milliseconds of its timestamps, with ``null`` in place of nulls."""
     try:
+        if pa.types.is_timestamp(column.type):
+            in_utc = column.cast(pa.timestamp(column.type.unit))  # else the next step needs a database of time zones
+            column = pc.floor_temporal(in_utc, unit="millisecond").cast(pa.timestamp("ms"))
         numbers: Int64Array = numpy_of(column.cast(pa.int64()))
     except pa.ArrowInvalid as error:
         raise SerializationError(f"column {name!r}: {error}") from error
@@ -169,9 +172,7 @@ def _timestamps(column: pa.Array | None) -> Int64Array | int:
     now = time.time_ns() // 1_000_000
     if column is None:
         return now
-    if pa.types.is_timestamp(column.type):
-        column = pc.cast(column, pa.timestamp("ms"), safe=False)
-    elif not pa.types.is_integer(column.type):
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_integer(column.type)):
         raise SerializationError(f"column 'timestamp' must be a timestamp or an integer, not {column.type}")
     timestamps = _int64("timestamp", column, now)
     if len(timestamps) and timestamps.min() < 0:

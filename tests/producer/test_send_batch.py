@@ -184,6 +184,16 @@ REFUSED: dict[str, tuple[Any, type[errors.ShmaccumError], str]] = {
         errors.InvalidTimestampError,
         "timestamp of row 1 must be milliseconds since 1970, not -5",
     ),
+    "timestamp less than a millisecond before 1970": (
+        {"value": ["a", "b"], "timestamp": pa.array([0, -1], pa.timestamp("us", "Europe/Berlin"))},
+        errors.InvalidTimestampError,
+        "timestamp of row 1 must be milliseconds since 1970, not -1",
+    ),
+    "timestamp whose milliseconds are too large": (
+        {"value": ["a"], "timestamp": pa.array([1 << 62], pa.timestamp("s"))},
+        errors.SerializationError,
+        "column 'timestamp': .* out of bounds",
+    ),
     "timestamp too large": ({"value": ["a"], "timestamp": BEYOND}, errors.SerializationError, "column 'timestamp'"),
     "row too large": (
         {"value": pa.array([b"", bytes(1 << 20), b""], pa.binary())},
