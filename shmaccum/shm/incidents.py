@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum._core import INCIDENTS, WORD, Geometry, Incident, Partition, Super, memory_fence
-from shmaccum.errors import KafkaError, error_for_code, printable
+from shmaccum.errors import KafkaError, ProducerClosedError, error_for_code, printable
 from shmaccum.shm.layout import CODE_MASK, error_of
 from shmaccum.shm.validation import LAST_MS
 
@@ -187,8 +187,14 @@ class Incidents:
         return sender_log(self._words, self._geometry)
 
     def current(self) -> IncidentInfo | None:
-        """Return the newest recent incident that lasts, else the newest recent one."""
-        now_ms, kept = _now_ms(), incidents(self._words, self._geometry)
+        """Return the newest recent incident that lasts, else the newest recent one.
+
+        Raises ProducerClosedError: the process has left the slab.
+        """
+        try:
+            now_ms, kept = _now_ms(), incidents(self._words, self._geometry)
+        except ValueError as error:  # of a released memoryview
+            raise ProducerClosedError("The producer has been closed meanwhile.") from error
         # By the distance: a time far ahead is of a clock that was set back since, and would count until then.
         found = [each for each in kept if abs(now_ms - each.last_ms) < RECENT_MS]
         lasting = [each for each in found if each.lasts]

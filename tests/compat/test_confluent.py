@@ -100,6 +100,14 @@ def test_what_error_cb_raises_reaches_the_caller(confluent: Make) -> None:
     assert "127.0.0.1:1" in errors[0].str()
 
 
+def test_a_close_in_another_thread_while_poll_looks_for_troubles(confluent: Make) -> None:
+    producer = confluent({**NOWHERE, "error_cb": print})
+    producer._shm.next_look = time.monotonic() + PATIENCE_S  # so it is between `poll` of ours and this look
+    producer._shm.producer.close(0)
+    with pytest.raises(RuntimeError, match="Producer has been closed"):
+        producer.poll(0)
+
+
 def test_what_a_callback_raises_reaches_the_caller(confluent: Make) -> None:
     calls: list[Any] = []
 

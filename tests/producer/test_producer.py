@@ -154,6 +154,13 @@ def test_futures_of_a_closed_producer(producer: Producer, kept_log: Path, topic:
         assert "/dev/shm/shmaccum-" not in Path("/proc/self/maps").read_text(), "they hold no shared memory"
 
 
+def test_incidents_of_a_closed_producer(producer: Producer) -> None:
+    incidents = producer.incidents
+    producer.close()
+    with pytest.raises(errors.ProducerClosedError, match="closed meanwhile"):
+        incidents.current()
+
+
 def test_send_is_a_method_like_any_other(join: Produce, kept: Settings, topic: str) -> None:
     """It is a function of another module: users can look it up, override it, and replace it in their tests."""
 

@@ -270,7 +270,8 @@ class Calls(_core.PollingCalls):
         if now < self._trouble_check:
             return
         self._trouble_check = now + _TROUBLE_CHECK_S
-        current = self.opened().incidents.current()
+        with raising_kafka_exceptions():
+            current = self.opened().incidents.current()
         trouble = None if current is None else (current.error, current.text, current.first_ms)
         if current is not None and trouble != self._last_trouble:
             self._last_trouble = trouble
