@@ -30,7 +30,9 @@ def __getattr__(name: str) -> Any:
     try:
         import confluent_kafka
     except ImportError:
-        raise AttributeError(
+        # ``from ... import Consumer`` shows no AttributeError's text. Names of other kinds than a class can be a tool's
+        # question, which expects one.
+        raise (ImportError if name[:1].isupper() else AttributeError)(
             f"{__name__} has no {name}: it is confluent-kafka's, which is not installed: pip install confluent-kafka"
         ) from None
     return getattr(confluent_kafka, name)
