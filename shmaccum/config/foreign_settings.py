@@ -86,6 +86,7 @@ ELSEWHERE: Final = {name: advice for advice, names in _GROUPS.items() for name i
     "transaction.two.phase.commit.enable": (
         "two-phase commit (KIP-939) is not supported; transactions are (transactional.id)"
     ),
+    "config.providers": "leave it out, and give the values themselves: references such as ${file:...} stay as they are",
     "partitioner.class": "pass the partition to send, or add a column partition; partitioner.ignore.keys can be enough",
     **{theirs: f"librdkafka's name for {ours}" for theirs, ours in LIBRDKAFKAS.items()},
     "queue.buffering.max.kbytes": "librdkafka's buffer.memory, which is in bytes",

@@ -130,6 +130,7 @@ def test_advice_is_for_foreign_names_and_names_existing_settings() -> None:
     ("name", "advice"),
     [
         ("ssl.ca.location", "librdkafka's name for ssl.truststore.location"),
+        ("config.providers", "leave it out, and give the values themselves"),
         *[
             (f"sasl.oauthbearer.{name}", "Kafka's setting is not supported here; leave it out: ")
             for name in (
