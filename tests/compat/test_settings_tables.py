@@ -66,6 +66,7 @@ def parsed(given: dict[str, Any] | None = None, **settings: Any) -> Any:
         ({"default.topic.config": {"acks": 1}}, "acks", "1"),
         ({"default.topic.config": {"acks": 1}, "acks": "all"}, "acks", "1"),
         ({"compression.codec": "GZIP", "compression.level": "12.0"}, "compression.gzip.level", 9),
+        ({"compression.type": "gzip", "compression.level": 0}, "compression.type", "none"),
         ({"compression.type": "LZ4", "compression.level": 0}, "compression.lz4.level", 9),
         ({"enable.idempotence": "T"}, "enable.idempotence", True),
         ({"enable.idempotence": 0}, "enable.idempotence", False),

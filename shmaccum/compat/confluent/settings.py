@@ -272,6 +272,8 @@ def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None
     level, codec = _integer(special, "compression.level", -1), str(settings.get("compression.type", "none"))
     if codec == "gzip":
         level = min(level, _MOST_GZIP_LEVEL)
+        if level == 0:
+            settings["compression.type"] = codec = "none"  # it wraps the bytes, and does not compress them
     if level != -1 and codec in ("gzip", "lz4", "zstd") and not (codec == "lz4" and level <= _FAST_LZ4_LEVEL):
         settings[f"compression.{codec}.level"] = level
     if (
