@@ -27,7 +27,7 @@ from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment, is_slab
 from shmaccum.shm.shared_settings import UserSettings
-from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
+from shmaccum.shm.slab import Slab, explained
 
 if TYPE_CHECKING:
     from shmaccum.shm.inspection import SlabView
@@ -314,8 +314,8 @@ def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSetting
         for slab in made:
             slab.processes.disown()
             slab.unmap()
-        if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
-            raise no_room(name, error) from error
+        if isinstance(error, OSError) and (refusal := explained(name, error)):
+            raise refusal from error
         raise
 
 

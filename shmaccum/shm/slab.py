@@ -30,7 +30,9 @@ from shmaccum.errors import (
     SenderExistsError,
     SlabAbiError,
     SlabDamagedError,
+    SlabError,
     SlabMemoryError,
+    SlabPermissionError,
 )
 from shmaccum.later import np
 from shmaccum.shm import native, validation
@@ -58,7 +60,8 @@ class Forkable(Protocol):
         """Reset it, in the child."""
 
 
-OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
+_FORBIDDEN: Final = (errno.EPERM, errno.EACCES, errno.ENOSYS)
+_OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
 """Error numbers for no memory or descriptor left; errors of `posix_ipc` have None."""
 
 _FILES: Final = 8
@@ -238,7 +241,7 @@ class Slab:
         Raises:
             IllegalStateError: this process has left the slab.
             DeadOwnerError: the slab was removed.
-            SlabMemoryError: there is no room for the process.
+            SlabMemoryError, SlabPermissionError: as `explained`.
         """
         if self._is_retired:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
@@ -255,8 +258,8 @@ class Slab:
             try:
                 self._join()
             except OSError as error:
-                if error.errno in OUT_OF_ROOM:
-                    raise no_room(self.name, error) from error
+                if refusal := explained(self.name, error):
+                    raise refusal from error
                 raise
 
     # --- locks and tables -------------------------------------------------------------------------
@@ -431,8 +434,15 @@ class Slab:
         self._segment.close()
 
 
-def no_room(name: str, error: OSError) -> SlabMemoryError:
-    """Return the error for a process without the memory or descriptors to attach to a slab."""
+def explained(name: str, error: OSError) -> SlabError | None:
+    """Return the error for a process whose attach the kernel refuses, for lack of room or of a right; else None."""
+    if error.errno in _FORBIDDEN:  # /dev/shm's mode is none of its reasons: the lock file is there by now
+        return SlabPermissionError(
+            f"cannot attach to slab {name!r}: {error}; a seccomp filter or a security module (AppArmor, SELinux) "
+            f"forbids this: it must allow mknodat and linkat, and all use of files in {SHM_DIRECTORY}"
+        )
+    if error.errno not in _OUT_OF_ROOM:
+        return None
     room = os.statvfs(SHM_DIRECTORY)
     if error.errno == errno.ENOSPC and room.f_files and room.f_favail < _FILES:
         return SlabMemoryError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from faults import InterruptAt, before
@@ -229,6 +231,19 @@ def test_interrupts_during_attach_and_detach_leave_nothing(slab_name: str) -> No
             break
     else:
         pytest.fail("there is no end to the moments")
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES, errno.ENOSYS])
+def test_a_sandbox_that_forbids_what_an_attach_needs_is_named(
+    slab_name: str, geometry: Geometry, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "mkfifo", refuse)
+    with pytest.raises(SlabPermissionError, match=r"seccomp .* allow mknodat"):
+        attach(slab_name, geometry)
+    assert whats_there(slab_name) == []
 
 
 def attach_with_few_descriptors(link: Connection, name: str) -> tuple[list[str], list[int]]:
