@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final
 
 from shmaccum.errors import UnsupportedPlatformError
@@ -61,9 +62,16 @@ def check_core() -> None:
                 "shmaccum's compiled core cannot be imported from a zip archive: unpack it, or build the archive by "
                 "pex or shiv, which unpack theirs"
             ) from error
+        ours = f"_core{EXTENSION_SUFFIXES[0]}"
+        there = [name for name in os.listdir(os.path.dirname(__file__)) if name[:6] + name[-3:] == "_core..so"]
+        state = "missing"
+        if not isinstance(error, ModuleNotFoundError):
+            state = "there, but cannot be loaded"
+        elif there and ours not in there:
+            state = f"made for another Python: it is {', '.join(there)}, and this one loads {ours}"
         raise UnsupportedPlatformError(
-            f"shmaccum's compiled core is missing ({error}): install shmaccum by pip, which compiles it; in a source "
-            "tree, `pip install -e .` does"
+            f"shmaccum's compiled core is {state} ({error}): install shmaccum by this Python's pip, which compiles it; "
+            "in a source tree, `pip install -e .` does"
         ) from error
 
 

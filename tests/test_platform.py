@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +54,21 @@ def test_an_import_without_the_core_says_what_to_do() -> None:
     done = run_python("-c", program)
     assert "UnsupportedPlatformError: shmaccum's compiled core is missing" in done.stderr
     assert "pip install -e ." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("core", "says"),
+    [
+        ("_core.cpython-310-x86_64-linux-gnu.so", "made for another Python: it is _core.cpython-310-.*loads _core"),
+        (f"_core{EXTENSION_SUFFIXES[0]}", "there, but cannot be loaded .*too short"),
+    ],
+)
+def test_an_import_with_a_core_that_does_not_fit_says_so(tmp_path: Path, core: str, says: str) -> None:
+    package = Path(shmaccum.__file__).parent
+    shutil.copytree(package, tmp_path / "shmaccum", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (tmp_path / "shmaccum" / core).touch()
+    done = run_python("-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shmaccum")
+    assert re.search(f"UnsupportedPlatformError: shmaccum's compiled core is {says}", done.stderr), done.stderr
 
 
 def test_an_import_from_a_zip_archive_says_what_to_do(tmp_path: Path) -> None:
