@@ -166,6 +166,8 @@ def report(name: str) -> SlabReport:
         total = geometry.slot_count * geometry.slot_size
         settings = shared_settings.read(words, words.cast("B"), geometry).fixed
         sender, found_brokers = view.sender(), brokers(words, geometry)
+        if not sender.alive:
+            found_brokers = [each.left() for each in found_brokers]
         partitions, idle_partitions = view.all_partitions()
         waiting_threads = view.memory_waiters()
         return SlabReport(

@@ -84,6 +84,11 @@ class BrokerInfo(NamedTuple):
     def __str__(self) -> str:
         return f"broker {self.node}" if self.node >= 0 else f"broker {self.address}"
 
+    def left(self) -> BrokerInfo:
+        """Return this without a sender: its connections ended with it, and so do their requests."""
+        state = BrokerState.FAILED if self.state is BrokerState.FAILED else BrokerState.IDLE
+        return self._replace(state=state, ready_connections=0, in_flight=0, waiting_ms=0)
+
     def silence(self) -> str:
         """Return which request the broker has not answered, or what the login waits for; empty if nothing is late."""
         where = f"{self} at {self.address}" if self.node >= 0 else str(self)

@@ -197,7 +197,17 @@ def test_a_broker_has_one_series_and_bootstrap_servers_fail_only_before_it_is_kn
         broker.ready()
         broker.answered(100, 1.5, 1.0)
         broker.throttled(250, 0)
+        broker.in_flight(1, 1.0)
     seen = scrape(collector)
+    for name in ("connected", "failed"):  # without a sender, no connection lasts
+        assert total(seen, f"shmaccum_broker_{name}", broker="1") == 0
+    assert total(seen, "shmaccum_requests_in_flight", broker="1") == 0
+    assert total(seen, "shmaccum_oldest_request_age_seconds", broker="1") == 0
+    doorbell = slab.become_sender()
+    seen = scrape(collector)
+    doorbell.close()
+    assert total(seen, "shmaccum_requests_in_flight", broker="1") == 2
+    assert total(seen, "shmaccum_oldest_request_age_seconds", broker="1") > 0
     assert total(seen, "shmaccum_broker_failed") == 0
     assert total(seen, "shmaccum_broker_connected", broker="1") == 1
     assert total(seen, "shmaccum_broker_connections_total", broker="1") == 2
