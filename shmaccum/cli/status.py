@@ -176,7 +176,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
                     each.records_failed,
                     each.last_offset,
                 )
-                for each in slab.partitions
+                for each in slab.shown_partitions()
             ),
             left=2,
         )

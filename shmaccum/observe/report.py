@@ -138,6 +138,24 @@ class SlabReport:
     metrics: dict[str, float]
     bottleneck: Bottleneck | None
 
+    def shown_partitions(self) -> list[PartitionInfo]:
+        """Return `partitions` for people: what was sent in lanes that no process holds belongs to the partition."""
+        shown = {each.entry: each for each in self.partitions}
+        own = {(each.topic, each.partition): each.entry for each in self.partitions if each.transactional_id is None}
+        for left in self.idle_partitions:
+            entry = own.get((left.topic, left.partition))
+            if entry is not None:
+                each = shown[entry]
+                offsets = [offset for offset in (each.last_offset, left.last_offset) if offset is not None]
+                shown[entry] = each._replace(
+                    records_sent=each.records_sent + left.records_sent,
+                    bytes_sent=each.bytes_sent + left.bytes_sent,
+                    batches_retried=each.batches_retried + left.batches_retried,
+                    records_failed=each.records_failed + left.records_failed,
+                    last_offset=max(offsets, default=None),
+                )
+        return list(shown.values())
+
 
 @dataclass(frozen=True, slots=True)
 class UnreadableSlab:

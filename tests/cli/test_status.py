@@ -13,7 +13,7 @@ from processes import wait_until
 from slab_settings import Settings
 
 from shmaccum import Producer, __version__
-from shmaccum._core import LANE_ERROR, Geometry, Lane
+from shmaccum._core import LANE_ERROR, Geometry, Lane, Partition
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cli.main import main
 from shmaccum.cluster import TopicPartition
@@ -77,7 +77,14 @@ def test_transactions_for_people(settings: Settings, slab_name: str, capfd: Capt
         state.slab.words[lease._at + Lane.ERROR] = LANE_ERROR | ProducerFencedError.code
         assert re.search(rf" +{os.getpid()} +ProducerFencedError +", show(capfd, slab_name))
         lease.release()
-        assert "orders" not in show(capfd, slab_name)
+        (left,) = report(slab_name).idle_partitions
+        at = state.slab.geometry.partition(left.entry)
+        state.slab.words[at + Partition.RECORDS_SENT] = 1234
+        state.slab.words[at + Partition.LAST_OFFSET] = 1235 + 1
+        out = show(capfd, slab_name)
+        assert "orders" not in out
+        (row,) = (line.split() for line in out.splitlines() if line.startswith("  t-1 "))
+        assert row[-3:] == ["1,234", "0", "1,235"], "what its transactions have sent"
 
 
 def test_nothing_is_cut(settings: Settings, slab_name: str, shmaccum: Command) -> None:

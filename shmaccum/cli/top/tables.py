@@ -254,7 +254,7 @@ def _ago(wall_ms: int) -> str:
 
 
 TABS: Final = (
-    Tab("Partitions", lambda history: history.slab.partitions, _partitions, sorted_by=3),
+    Tab("Partitions", lambda history: history.slab.shown_partitions(), _partitions, sorted_by=3),
     Tab("Brokers", lambda history: history.slab.brokers, _brokers),
     Tab("Processes", lambda history: history.slab.processes, _processes, sorted_by=4),
     Tab("Errors", lambda history: history.slab.incidents, _errors),
