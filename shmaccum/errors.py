@@ -198,7 +198,10 @@ class TopicAuthorizationError(AuthorizationError, code=29):
 
 
 class ClusterAuthorizationError(AuthorizationError, code=31):
-    """The user is not authorized for this operation on the cluster (``ClusterAuthorizationException``)."""
+    """The cluster refuses the user: grant IDEMPOTENT_WRITE on it or, since Kafka 2.8, WRITE on a topic.
+
+    Kafka's ``ClusterAuthorizationException``.
+    """
 
 
 class InvalidTimestampError(KafkaError, code=32):

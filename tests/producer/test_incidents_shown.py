@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fake_broker import FakeBroker, Request, authenticated, produced, silent
+from fake_broker import FakeBroker, Request, authenticated, produced, producer_id_of, silent
 from fixture_types import MonkeyPatch, Produce, Settings
 from producers import kill_sender, sender_pid, stopped_sender, wait_until
 
@@ -22,7 +22,7 @@ from shmaccum.observe.verdict import verdict
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.writer_id import Writer
-from tools.support.messages import API_VERSIONS, PRODUCE, SASL_AUTHENTICATE
+from tools.support.messages import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE, SASL_AUTHENTICATE
 
 REFUSED = 58
 POLICY_VIOLATION, INVALID_RECORD, NOT_ENOUGH_REPLICAS = 44, 87, 19
@@ -105,6 +105,12 @@ def test_each_record_gets_its_own_message(fake: FakeBroker, connect: Produce) ->
     assert [type(error) for error in found] == [errors.InvalidRecordError, type(None), errors.InvalidRecordError]
     assert str(found[0]).endswith("broker 1 says: no key")
     assert str(found[2]).endswith("broker 1 says: no value")
+
+
+def test_a_refused_producer_id_names_the_right_that_is_missing(fake: FakeBroker, connect: Produce) -> None:
+    fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(9, errors.ClusterAuthorizationError.code)
+    with pytest.raises(errors.ClusterAuthorizationError, match="grant IDEMPOTENT_WRITE on it"):
+        connect().send("t", b"value", partition=0).get(20)
 
 
 def test_error_without_a_message_has_its_meaning(policy_violation: Refuse) -> None:
