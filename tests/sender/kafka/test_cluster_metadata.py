@@ -14,8 +14,10 @@ from fake_broker import FakeBroker, Request, produced
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError, UnknownTopicOrPartitionError
-from shmaccum.sender.kafka.cluster_metadata import REBOOTSTRAP_REQUIRED, TOPICS_A_REQUEST
+from shmaccum.sender.kafka.cluster_metadata import REBOOTSTRAP_REQUIRED, TOPICS_A_REQUEST, Metadata
+from tools.support import messages
 from tools.support.messages import METADATA, PRODUCE
 
 T0 = TopicPartition("t", 0)
@@ -122,6 +124,68 @@ def test_answers_without_news_are_asked_for_less_and_less_often(fake: FakeBroker
     count, began = len(asked.requests), time.monotonic()
     here.ask_until(lambda: len(asked.requests) > count)
     assert time.monotonic() - began < 0.25
+
+
+# --- when to ask, by times that the test gives ----------------------------------------------------------
+
+
+def metadata_of(**settings: int) -> Metadata:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return Metadata(ProducerConfig.parse({"bootstrap.servers": "broker1:9092", **given}))
+
+
+def answered(metadata: Metadata, now_ms: float) -> list[str]:
+    """Ask at a time, and get the same answer as ever at once; return the topics of the request."""
+    asked = [topic["name"] for topic in metadata.request(now_ms).values["topics"]]
+    metadata.update(messages.metadata([(1, 9092)], [(name, 1) for name in asked]), now_ms)
+    return asked
+
+
+def test_a_new_topic_delays_no_round() -> None:
+    metadata = metadata_of(metadata_max_age_ms=1000)
+    for name, at_ms in (("a", 0), ("b", 900)):
+        metadata.request_update([name], at_ms)
+        assert answered(metadata, at_ms) == [name]
+    assert metadata.due_ms() == 1000
+    assert sorted(answered(metadata, 1000)) == ["a", "b"]
+    assert metadata.due_ms() == 2000
+
+
+def test_new_settings_hold_for_the_round_that_is_under_way() -> None:
+    metadata = metadata_of(metadata_max_age_ms=100_000)
+    metadata.request_update(["a"], 500)
+    answered(metadata, 500)
+    answered(metadata, 100_500)
+    metadata.apply(ProducerConfig.parse({"bootstrap.servers": "broker1:9092", "metadata.max.age.ms": 1000}))
+    assert metadata.due_ms() == 101_500
+
+
+def test_doubts_without_news_are_looked_into_less_and_less_often_and_delay_no_round() -> None:
+    metadata = metadata_of(metadata_max_age_ms=50, retry_backoff_ms=10, retry_backoff_max_ms=10_000)
+    metadata.request_update(["a"], 0)
+    answered(metadata, 0)
+    answered(metadata, 50)
+    waits, now_ms = [], 50.0
+    for _ in range(6):
+        metadata.doubt(now_ms)
+        waits.append(metadata.due_ms() - now_ms)
+        now_ms = metadata.due_ms()
+        answered(metadata, now_ms)
+    assert waits[0] < 15 < waits[2] < 30 < waits[3] < 50  # 10, 10, 20, 40, all by a fifth more or less
+    assert waits[4] == pytest.approx(50)
+
+
+def test_a_topic_in_use_is_not_forgotten() -> None:
+    metadata = metadata_of(metadata_max_age_ms=1000, metadata_max_idle_ms=5000)
+    metadata.request_update(["used", "idle"], 0)
+    answered(metadata, 0)
+    metadata.use("used", 4000)
+    metadata.use("unknown", 4000)
+    assert answered(metadata, 5000) == ["used"]
+    assert metadata.cluster.partition_counts == {"used": 1}
+
+
+# --- topics that come and go ----------------------------------------------------------------------------
 
 
 def test_one_topic_that_waits_keeps_no_other(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
