@@ -18,7 +18,14 @@ from processes import Start, finish, in_threads
 from slab_helpers import leave_records, overwrite, stay, whats_there
 
 from shmaccum._core import Geometry, Slot, Super
-from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabInUseError, SlabNotFoundError, SlabPermissionError
+from shmaccum.errors import (
+    DeadOwnerError,
+    SlabAbiError,
+    SlabDamagedError,
+    SlabInUseError,
+    SlabNotFoundError,
+    SlabPermissionError,
+)
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import attach, destroy, detach, unlink
@@ -88,6 +95,36 @@ def test_a_failed_creator_leaves_nothing(slab_name: str, geometry: Geometry, mon
     finally:
         in_the_way.rmdir()
     detach(attach(slab_name, geometry))
+    assert whats_there(slab_name) == []
+
+
+def test_an_attach_that_fails_leaves_the_lock_file_of_one_who_was_faster(
+    slab_name: str, geometry: Geometry, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = start(stay, slab_name, geometry).ready()
+    there = whats_there(slab_name)
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)  # it came between the look and the open
+    with pytest.raises(SlabAbiError, match="other settings"):
+        attach(slab_name, Geometry(64, 16))
+    monkeypatch.undo()
+    assert whats_there(slab_name) == there
+    other.finish()
+    assert whats_there(slab_name) == []
+
+
+def test_a_slab_in_use_that_says_it_is_unfinished_is_not_made_again(
+    slab_name: str, geometry: Geometry, start: Start
+) -> None:
+    other = start(stay, slab_name, geometry).ready()
+    there = whats_there(slab_name)
+    overwrite(slab_name, Super.READY, 0)
+    with pytest.raises(SlabDamagedError, match=rf"process {other.pid} uses it, but .* unfinished"):
+        attach(slab_name, geometry)
+    with pytest.raises(SlabInUseError, match=f"in use by process {other.pid}"):
+        destroy(slab_name, force=True)
+    assert whats_there(slab_name) == there
+    overwrite(slab_name, Super.READY, 1)
+    other.finish()
     assert whats_there(slab_name) == []
 
 

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from processes import PATIENCE_S, Start, in_threads, wait_until
+from slab_helpers import stay
 
 from shmaccum._core import Process, Super
 from shmaccum.shm.lifecycle import attach, detach
@@ -205,6 +206,15 @@ def test_a_listening_sender_is_woken_until_it_answers(slab: Slab, doorbell: Door
         assert not rings(doorbell.descriptor)
         slab.button.press()
         assert not rings(doorbell.descriptor)
+
+
+def test_a_process_that_leaves_wakes_the_sender(slab: Slab, doorbell: Doorbell, start: Start) -> None:
+    """If it was the last producer, the sender's idle time starts."""
+    child = start(stay, slab.name).ready(slab.words[Super.CREATED_MS])
+    doorbell.listen()
+    assert not rings(doorbell.descriptor)
+    child.finish()
+    assert rings(doorbell.descriptor)
 
 
 def test_a_process_presses_though_another_has(slab: Slab, doorbell: Doorbell) -> None:
