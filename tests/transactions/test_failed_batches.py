@@ -5,7 +5,10 @@ Scenarios of Kafka's ``TransactionManagerTest`` and ``SenderTest``: docs/inside/
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from fake_broker import Request, produced, producer_id_of
 from producers import wait_until_gone
 from transaction_broker import ANSWER_LOST, LOST
 from transaction_scenes import (
@@ -105,6 +108,29 @@ def test_the_end_of_a_transactional_producer_is_not_that_of_others_in_its_proces
         assert type(future.exception()) is error
         plain.poll()
         plain._accumulator.check_usable()
+
+
+def test_a_fenced_transaction_costs_the_others_no_producer_id(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def answer(request: Request) -> Any:
+        if request.asked.transactional_id:
+            return scene.broker.coordinate(request)
+        asked.append(request.api_key)
+        return produced((0, 0)) if request.api_key == PRODUCE else producer_id_of(5)
+
+    for key in (PRODUCE, INIT_PRODUCER_ID):
+        monkeypatch.setitem(scene.broker.answers, key, answer)
+    with Producer(scene.settings()) as plain:
+        assert send_one(plain).get(20)
+        asked.clear()
+        with scene.begun() as producer:
+            future = send_refused(scene, producer, errors.ProducerFencedError)
+            with pytest.raises(errors.ProducerFencedError):
+                producer.commit_transaction()
+            assert future.failed()
+        assert send_one(plain).get(20)
+    assert asked == [PRODUCE]
 
 
 @pytest.mark.parametrize("code", RETRIED)
