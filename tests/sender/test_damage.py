@@ -66,6 +66,14 @@ def test_damaged_batch_fails_alone(run: HandRun, log_dir: Path, caplog: pytest.L
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
+def test_a_slab_whose_damage_came_since_the_attach_is_not_recovered(run: HandRun) -> None:
+    word = run.slab.geometry.process(run.slab.me) + Process.RING_HEAD
+    head, run.slab.words[word] = run.slab.words[word], (1 << 64) - 1
+    with pytest.raises(SlabDamagedError, match=f"process entry {run.slab.me}"):
+        run.accumulator.sender.recover()
+    run.slab.words[word] = head
+
+
 @pytest.mark.parametrize("link", [0, 1, 3, 99, (1 << 64) - 1])
 def test_record_with_a_damaged_chain_fails_alone(run: HandRun, link: int) -> None:
     """By an end too early, a link to another's slot or into the chain itself, or out of the slab."""

@@ -497,6 +497,26 @@ def test_a_batch_that_expires_while_its_answer_comes(run: BrokerRun) -> None:
     assert outcomes(run, futures) == [DeliveryTimeoutError]
 
 
+def test_a_part_that_is_stored_though_its_batch_has_expired(run: BrokerRun) -> None:
+    """The rest of the batch is a gap in the numbers, which needs no broker to be found: only so much is stored."""
+    futures = [run.send(T0, bytes(50)) for _ in range(12)]
+    run.cluster.largest = 300
+    while counter(run, Super.RECORDS_SENT) < 2 + 6:  # with that of each partition before; some parts, then
+        run.step()
+        run.transport.answer_all()
+    run.step()
+    run.step(after_ms=TIMEOUT_MS)
+    run.transport.answer_all()
+    run.step()
+    acknowledged = errors(futures).count(None)
+    assert errors(futures) == [None] * acknowledged + [DeliveryTimeoutError] * (12 - acknowledged)
+    assert 0 < acknowledged < len(run.cluster.partitions[T0].values) < 12
+    retried = counter(run, Super.BATCHES_RETRIED)
+    run.cluster.largest = SLOT
+    assert outcomes(run, send(run)) == [None]
+    assert (counter(run, Super.BATCHES_RETRIED), bumps(run)) == (retried, 1)
+
+
 def test_a_partition_stays_muted_over_an_expiry(start_broker_run: StartBrokerRun) -> None:
     """One request at a time, without numbers: the one that was given up may still be stored."""
     run = start_broker_run(enable_idempotence=False, max_in_flight_requests_per_connection=1)

@@ -8,7 +8,7 @@ from killpoints import die_in
 from senders import HandRun, counter
 from splitting import T0, T1, StartRun
 
-from shmaccum._core import Super
+from shmaccum._core import Process, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.errors import DeliveryTimeoutError, NetworkError, PolicyViolationError
 from shmaccum.sender.response_handler import ResponseHandler
@@ -71,6 +71,9 @@ def test_successor_reports_the_incident_of_a_dead_sender(run: HandRun, start_sen
     die_in(lambda: die_over_completing(start_sender(begin=False)))
     successor = start_sender()
     successor.run_until(lambda: successor.slab.undelivered() == (0, 0))
+    ring = run.slab.geometry.process(run.slab.me)
+    unread = counter(run, ring + Process.RING_TAIL) - counter(run, ring + Process.RING_HEAD)
+    assert unread == 2, "the dead one's completion is not pushed again"
     run.accumulator.producer.pending.poll()
     (error,) = [future.exception() for future in futures if future.failed()]
     assert isinstance(error, PolicyViolationError)

@@ -23,7 +23,7 @@ from splitting import (
     send_columns,
 )
 
-from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process
+from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process, Super
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from shmaccum.shm.lifecycle import detach
@@ -112,6 +112,21 @@ def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, sla
     run.transport.largest = 90
     run.run_until(lambda: run.accumulator.producer.pending.poll() or run.slab.undelivered() == (0, 0))
     assert offsets_of(futures) == list(range(1, 100))
+
+
+def test_only_what_fails_of_a_dead_producers_batch_is_lost(
+    run: HandRun, log_dir: Path, slab_name: str, start: Start
+) -> None:
+    values = numbered(20)
+    child = start(append_some, slab_name, str(log_dir), [0, 1, 2, 3])
+    for _ in range(4):
+        child.tell()
+        assert child.hear() == "appended"
+    child.kill()
+    run.transport.is_invalid = lambda value: value == values[1]
+    deliver(run)
+    assert read_values(log_dir, "t") == [values[0], *values[2:4]]
+    assert counter(run, Super.RECORDS_LOST) == 1
 
 
 @pytest.mark.parametrize("stored", [True, False])
