@@ -11,8 +11,9 @@ from accumulators import TP0, TP1, Log, add, assert_empty, config_of, created_ms
 from fixture_types import Link, LogCapture, Start
 
 from shmaccum._core import Slot, Super
+from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.expirer import MAX_RENEWALS
-from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError
+from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError, TransactionAbortedError
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -110,6 +111,17 @@ def test_lost_records_of_orphans_are_logged_and_counted(
     assert accumulator.slab.words[Super.RECORDS_FAILED] == 4
     if state == "in flight":
         accumulator.sender.release(batch, stored=False)
+
+
+def test_records_of_a_dead_producers_transaction_that_are_dropped_are_not_lost(
+    accumulator: Accumulators, caplog: LogCapture
+) -> None:
+    batch = first(accumulator, TP0)
+    drain(accumulator)
+    with caplog.at_level(logging.ERROR):
+        accumulator.sender.complete([BatchOutcome(batch, error=TransactionAbortedError)])
+    assert not caplog.records
+    assert accumulator.slab.words[Super.RECORDS_LOST] == 0
 
 
 def test_dead_process_entry_is_not_reused_while_its_batches_wait(

@@ -54,6 +54,16 @@ def test_delivery_timeout_without_a_leader(start_sender: StartRun) -> None:
     assert run.slab.undelivered() == (0, 0)
 
 
+def test_batches_that_fail_for_one_reason_name_it_and_not_their_last_attempts(run: HandRun) -> None:
+    run.transport.refuse[T0] = NetworkError
+    future = run.send(T0)
+    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED), after_ms=0)
+    incident = run.slab.incidents.note(PolicyViolationError, "no writer on Mondays")
+    run.accumulator.sender.abort_incomplete_batches(PolicyViolationError, incident)
+    run.accumulator.producer.pending.poll()
+    assert str(future.exception()).endswith("no writer on Mondays")
+
+
 def die_over_completing(run: HandRun) -> None:
     """Be a sender that dies with one refused batch completed and not freed, and the other one in flight."""
     run.begin()
