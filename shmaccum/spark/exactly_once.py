@@ -256,7 +256,6 @@ class _TransactionalIds:
     """The ids of this process: each is used once under a plan, and again only under a later one."""
 
     def __init__(self) -> None:
-        self._pid = 0
         self._renew()
 
     @contextmanager

@@ -102,8 +102,7 @@ class BatchCommitter:
         me, sequence = self._id.store(state, plan.identity, plan.version, plan.sequence, deadline_ms)
         self._end_decided(transactions, me, deadline_ms)
         # After the decision: what opens later finds its plan over, and aborts itself (`TransactionManager.holder_of`).
-        decided = {each.transactional_id for each in transactions}
-        left = [each for each in self._open_transactions(deadline_ms) if each.transactional_id not in decided]
+        left = self._open_transactions(deadline_ms)
         if self._id.has(me, deadline_ms):  # else they can belong to a newer plan
             self._abort(left, deadline_ms)
         if self._writer.writes_once:
@@ -137,7 +136,6 @@ class BatchCommitter:
         Raises KafkaError: as `plan`.
         """
         deadline_ms = self._deadline()
-        self._id.open(deadline_ms)
         now = self._id.holder(deadline_ms)
         if now is None:
             return
