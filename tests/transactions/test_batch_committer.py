@@ -9,7 +9,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import confluent_kafka
@@ -237,6 +237,11 @@ class Job:
         self.commit(plan, batch, [self.write(0, *values[:3]), self.write(1, *values[3:])])
         return values
 
+    def open_ids(self) -> list[str]:
+        with BrokerClient(self.config) as client:
+            found = Transactions(client, self.config).find(f"{self.name}-", (ONGOING,), deadline_after(20_000))
+        return [each.transactional_id for each in found]
+
     def visible(self) -> list[bytes | None]:
         wait_for_markers(self.cluster.bootstrap_servers)
         reading = {"bootstrap.servers": self.cluster.bootstrap_servers, "isolation.level": "read_committed"}
@@ -257,15 +262,20 @@ def decisions(broker: KafkaCluster, version: int) -> Iterator[Decisions]:
 
 
 def test_what_is_not_committed_is_aborted(job: Job) -> None:
-    """Of an attempt that lost against another one, by the commit; of a batch that failed, by the next plan."""
+    """Of an attempt that lost against another one, by the commit; of a batch that failed, by the next plan.
+
+    What stays open until its timeout hides from consumers whatever comes behind it.
+    """
     plan = job.plan()
     job.write(0, b"slow", b"attempt")
     won = job.write(1, b"fast", b"one")
     job.commit(plan, 0, [won])
+    assert job.open_ids() == []
     assert job.visible() == [b"fast", b"one"]
     job.plan()
     job.write(0, b"of a batch that failed")
     job.plan()
+    assert job.open_ids() == []
     assert job.visible() == [b"fast", b"one"]
 
 
@@ -285,7 +295,9 @@ def test_a_task_can_tell_that_its_batch_is_over(job: Job) -> None:
     assert job.visible() == [b"a"]
 
 
-def test_a_commit_leaves_a_newer_plans_transactions_alone(job: Job, monkeypatch: MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_a_commit_leaves_a_newer_plans_transactions_alone(job: Job, is_reused: bool, monkeypatch: MonkeyPatch) -> None:
+    """Also where they have the ids of those that it decided: these are not lost, the newer plan has committed them."""
     first, newer = job.plan(), []
     written = [job.write(0, b"decided")]
     store = WriterId.store
@@ -294,11 +306,12 @@ def test_a_commit_leaves_a_newer_plans_transactions_alone(job: Job, monkeypatch:
         stored = store(self, *args)
         if not newer:
             newer.append(None)
-            newer[:] = [job.plan(), job.write(1, b"of the newer plan")]
+            newer[:] = [job.plan(), job.write(0 if is_reused else 1, b"of the newer plan")]
         return stored
 
     monkeypatch.setattr(WriterId, "store", store_and_be_slow)
-    job.commit(first, 0, written)
+    with pytest.raises(errors.ProducerFencedError) if is_reused else nullcontext():
+        job.commit(first, 0, written)
     job.commit(newer[0], 1, newer[1:])
     assert job.visible() == [b"decided", b"of the newer plan"]
 
@@ -352,9 +365,10 @@ def test_a_failed_commit_is_ended(job: Job, monkeypatch: MonkeyPatch) -> None:
     """Spark asks to abort after a commit has failed, also if it was decided."""
     plan = job.plan()
     written = [job.write(0, b"a")]
+    refused = errors.TransactionalIdAuthorizationError("the rights were taken away")
     with monkeypatch.context() as patch:
-        patch.setattr(BatchCommitter, "_end_decided", lambda *args: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        patch.setattr(TransactionEnds, "end", lambda self, transactions, **more: dict.fromkeys(transactions, refused))
+        with pytest.raises(errors.TransactionalIdAuthorizationError):
             job.commit(plan, 0, written)
     job.end_batch(plan)
     assert job.visible() == [b"a"]
@@ -443,7 +457,7 @@ def test_a_forged_state_is_skipped(job: Job, caplog: LogCapture) -> None:
 
 @in_one_version
 def test_a_forged_decision_commits_nothing(job: Job) -> None:
-    """It names an open transaction of another's."""
+    """It names an open transaction of another's, which stays open: the writer ends its own only."""
     job.batch(0)
     with Producer(settings(job.cluster, transactional_id=f"victim of {job.name}")) as victim:
         victim.init_transactions()
@@ -455,6 +469,10 @@ def test_a_forged_decision_commits_nothing(job: Job) -> None:
         before = job.visible()
         job.plan()
         assert job.visible() == before
+        with BrokerClient(job.config) as client:
+            ends = TransactionEnds(client, job.config)
+            assert ends.end([prepared], commit=True, deadline_ms=deadline_after(20_000)) == {}
+        assert job.visible() == sorted([*before, b"not yet"])
 
 
 def junk(name: str) -> list[bytes]:
@@ -555,6 +573,15 @@ def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions, topi
         newer.plan()
 
 
+def test_a_driver_dies_in_its_own_transaction_and_its_application_goes_on(decisions: Decisions, topic: str) -> None:
+    """Its next process raises the epoch, for which the brokers refuse an id that has a transaction open."""
+    committer = decisions.committer(topic, driver=OLDER)
+    committer.commit(committer.plan(), 0, "query", [])
+    with death_in(TransactionCoordinator, "end"):
+        committer.plan()
+    assert committer.plan().decided == 0
+
+
 @in_one_version
 @pytest.mark.parametrize("step", ["take_over", "_find"])
 def test_the_end_of_a_batch_leaves_a_plan_alone_that_came_meanwhile(
@@ -589,12 +616,10 @@ def test_a_failed_batch_is_ended_without_its_plan(job: Job) -> None:
     """A query that is stopped before its first task is done has no result that could have a plan."""
     job.plan(driver=OLDER)
     written = job.write(0, b"a")
-    with BrokerClient(job.config) as client:
-        transactions = Transactions(client, job.config)
-        job.end_batch(None, driver=NEWER)
-        assert transactions.find(written.transactional_id, (ONGOING,), deadline_after(20_000))
-        job.end_batch(None, driver=OLDER)
-        assert not transactions.find(written.transactional_id, (ONGOING,), deadline_after(20_000))
+    job.end_batch(None, driver=NEWER)
+    assert job.open_ids() == [written.transactional_id]
+    job.end_batch(None, driver=OLDER)
+    assert job.open_ids() == []
     assert job.plan(driver=OLDER).number == 2
 
 
@@ -655,6 +680,31 @@ def test_many_transactions(job: Job) -> None:
     written = [job.write(number, b"%03d" % number) for number in range(50)]
     job.commit(plan, 7, written)
     assert job.visible() == [b"%03d" % number for number in range(50)]
+
+
+@in_one_version
+@pytest.mark.parametrize("question", ["list", "describe"])
+def test_a_coordinator_does_not_know_yet_what_is_open(job: Job, question: str, monkeypatch: MonkeyPatch) -> None:
+    """The end of what a batch has left is asked for again then: the next one would find nothing wrong."""
+    job.plan()
+    job.write(0, b"a")
+    ask_all, refused = BrokerClient.ask_all, []
+
+    def ask_all_while_loading(self: BrokerClient, exchanges: Sequence[Exchange], deadline_ms: float) -> None:
+        ask_all(self, exchanges, deadline_ms)
+        for response in [each.response for each in exchanges]:
+            states, is_list = getattr(response, "transaction_states", ()), hasattr(response, "error_code")
+            if states and is_list == (question == "list") and states[0].transactional_id != f"{job.name}-driver":
+                if not refused:
+                    refusal = response if is_list else states[0]
+                    refusal.error_code = errors.CoordinatorLoadInProgressError.code
+                    refusal.transaction_states, refusal.transaction_state = (), ""
+                refused.append(question)
+
+    monkeypatch.setattr(BrokerClient, "ask_all", ask_all_while_loading)
+    job.plan()
+    assert refused
+    assert job.open_ids() == []
 
 
 def test_a_coordinator_has_just_moved(job: Job, monkeypatch: MonkeyPatch) -> None:
