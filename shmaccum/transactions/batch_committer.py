@@ -155,7 +155,7 @@ class BatchCommitter:
     def successor(self, plan: Plan) -> str:
         """Return the newer plan, for an error; empty if there is none to be found."""
         other = self._id.last_driver(self._deadline())
-        return "" if other is None or other == plan.drivers[0] else self._id.replaced_by(other)
+        return "" if other is None or other.is_same(plan.drivers[0]) else self._id.replaced_by(other)
 
     # --- the transactions ---------------------------------------------------------------------------
 
