@@ -47,6 +47,13 @@ def test_a_task_ends_when_all_its_rows_are_stored(configure: Configure) -> None:
     assert sorted(record.value for record in found) == values
 
 
+def test_rows_without_keys_and_values(config: ProducerConfig) -> None:
+    nothing = pa.array([None, None], pa.binary())
+    commit = task(config, columns=("key", "value")).write([pa.record_batch({"key": nothing, "value": nothing})])
+    assert (commit.records, commit.bytes) == (2, 0)
+    assert [(record.key, record.value) for record in stored(Path(config.log_dir), "t")] == [(None, None)] * 2
+
+
 def test_a_failed_delivery_raises_with_reason_partition_and_rows(configure: Configure) -> None:
     config = configure(**ONLY_FULL_BATCHES)
     good = pa.record_batch({"value": [b"good"] * 5})
