@@ -147,6 +147,10 @@ def test_waits_longer_after_each_failure(wire: MakeWire) -> None:
         here.until(lambda failures=failures: brokers._brokers[5].failures == failures)
         assert here.transport.connection_delay_ms(node, now_ms()) <= wait_ms * 1.2 + 1
         assert brokers._backoff.wait_ms(failures) >= wait_ms * 0.8
+        retry_ms = brokers._brokers[5].retry_ms
+        assert brokers.next_chance_ms([node], now_ms()) == retry_ms
+        assert not brokers.ready(node, retry_ms - 1)
+        assert brokers._brokers[5].connection is None
         here.until(lambda: here.transport.connection_delay_ms(node, now_ms()) == 0)
 
 
@@ -411,8 +415,9 @@ def test_a_busy_connection_is_not_idle(fake: FakeBroker, wire: MakeWire) -> None
     assert here.transport._brokers.connection(node)
 
 
-def test_inquiry_goes_to_a_broker_that_is_not_busy(wire: MakeWire) -> None:
-    """One broker that does not answer does not keep us from asking another."""
+def test_inquiry_goes_to_a_broker_that_is_not_busy(wire: MakeWire, monkeypatch: MonkeyPatch) -> None:
+    """One broker that does not answer does not keep us from asking another; its connection stays the only one."""
+    monkeypatch.setattr("random.choice", lambda brokers: brokers[0])
     with FakeBroker() as silent_one, FakeBroker() as other:
         here = wire(silent_one.servers, max_in_flight_requests_per_connection=1)
         both = [(1, silent_one), (2, other)]

@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import tokens
 from batches import make_batch
 from fake_broker import FakeBroker, Request, authenticated, produced, producer_id_of
-from fixture_types import LogCapture
+from fixture_types import LogCapture, MonkeyPatch
 from producers import kafka_settings, wait_until, wait_until_gone
 from wires import MakeWire, Wire, now_ms
 
@@ -159,8 +160,11 @@ def test_a_partition_of_an_absurd_number(fake: FakeBroker, here: Wire, caplog: L
     assert_recovers(fake, here)
 
 
-def test_another_broker_is_asked_when_one_talks_nonsense(fake: FakeBroker, wire: MakeWire, caplog: LogCapture) -> None:
-    """However often the first one may be connected to again meanwhile."""
+def test_another_broker_is_asked_when_one_talks_nonsense(
+    fake: FakeBroker, wire: MakeWire, caplog: LogCapture, monkeypatch: MonkeyPatch
+) -> None:
+    """However often the first one may be connected to again meanwhile, and be chosen of those that can be."""
+    monkeypatch.setattr("random.choice", lambda brokers: brokers[0])
     caplog.set_level(logging.CRITICAL)
     with FakeBroker() as other:
         members = [(1, fake), (2, other)]
@@ -181,6 +185,10 @@ def test_a_pause_of_days_is_no_longer_than_a_request_may_take(fake: FakeBroker, 
     here.ask(make_batch([b"x"]))
     assert 0 < here.transport.connection_delay_ms(node, now_ms()) <= 20_001
     assert not here.transport.ready(node, now_ms())
+    assert now_ms() < here.transport._brokers.next_chance_ms([node], now_ms()) <= now_ms() + 20_001
+    before = time.monotonic()
+    here.poll(50)
+    assert time.monotonic() - before >= 0.05, "a sender that waits for the end of the pause does not spin"
 
 
 def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, here: Wire) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fixture_types import MonkeyPatch
 from senders import HandRun, counter, of_partition, read_partition, read_values
 from splitting import (
     T0,
@@ -131,6 +132,20 @@ def test_partition_is_muted_only_while_a_part_is_in_flight(run: HandRun) -> None
     run.transport.held = False
     deliver(run)
     assert not muted()
+
+
+def test_a_part_waits_while_too_many_are_in_flight(run: HandRun, monkeypatch: MonkeyPatch) -> None:
+    """Else a completion ring could overflow: a process that begins another batch counts on this limit."""
+    monkeypatch.setattr("shmaccum.sender.batch_splitter.PARTS_IN_FLIGHT", 1)
+    run.transport.largest = 200
+    futures = [send(run, numbered(20), to) for to in (T0, T1)]
+    run.run(1)
+    run.transport.held = True
+    run.run(3)
+    assert sum(of_partition(run, to, Partition.MUTED) for to in (T0, T1)) == 1
+    run.transport.held = False
+    deliver(run)
+    assert [offsets_of(each) for each in futures] == [list(range(20))] * 2
 
 
 def test_every_part_has_its_own_attempts(start_run: StartRun) -> None:
