@@ -25,6 +25,7 @@ from shmaccum import Producer, errors
 from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.transactions import batch_committer
 from shmaccum.transactions.administration import ONGOING, TransactionEnds, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan
@@ -682,6 +683,35 @@ def test_many_transactions(job: Job) -> None:
     written = [job.write(number, b"%03d" % number) for number in range(50)]
     job.commit(plan, 7, written)
     assert job.visible() == [b"%03d" % number for number in range(50)]
+
+
+@in_one_version
+def test_a_leader_of_the_log_has_just_moved(decisions: Decisions, topic: str, monkeypatch: MonkeyPatch) -> None:
+    """Else a batch would become visible without a decision in the log, or a plan would not know what was decided."""
+    committer = decisions.committer(topic)
+    plan = committer.plan()
+    ask, asked = CommitLog._ask, list[str]()
+
+    def ask_the_former_one(
+        self: CommitLog, partition: int, request: ApiMessage, read: Callable[[Any], Any], *more: Any, **limits: int
+    ) -> Any:
+        def read_its_answer(answer: Any) -> Any:
+            kind = request.type.api.name
+            if kind not in asked:
+                (of_topic,) = answer.topics if kind == "ListOffsets" else answer.responses
+                (found,) = of_topic.partition_responses if kind == "Produce" else of_topic.partitions
+                found.error_code = errors.NotLeaderOrFollowerError.code
+                found.offset, found.records = -1, None
+            asked.append(kind)
+            return read(answer)
+
+        return ask(self, partition, request, read_its_answer, *more, **limits)
+
+    monkeypatch.setattr(CommitLog, "_ask", ask_the_former_one)
+    committer.commit(plan, 0, "query", [])
+    assert asked == ["Produce"] * 2
+    assert committer.plan().decided == 0
+    assert {"Fetch", "ListOffsets"} < set(asked)
 
 
 @in_one_version
