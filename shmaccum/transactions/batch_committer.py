@@ -94,19 +94,30 @@ class BatchCommitter:
         Raises:
             ProducerFencedError: the writer has a newer plan.
             TransactionLostError: a transaction was aborted by its timeout after the decision.
-            KafkaError: a broker refuses, or does not answer. The batch may be decided: the next plan tells.
+            KafkaError: a broker refuses, or does not answer, before the batch is visible as a whole. It may be decided:
+                the next plan tells.
         """
         deadline_ms = self._deadline()
         self._id.open(deadline_ms)
         state = WriterState(plan.number, plan.number, batch, source, tuple(transactions), *plan.drivers)
         me, sequence = self._id.store(state, plan.identity, plan.version, plan.sequence, deadline_ms)
         self._end_decided(transactions, me, deadline_ms)
-        # After the decision: what opens later finds its plan over, and aborts itself (`TransactionManager.holder_of`).
-        left = self._open_transactions(deadline_ms)
-        if self._id.has(me, deadline_ms):  # else they can belong to a newer plan
-            self._abort(left, deadline_ms)
-        if self._writer.writes_once:
-            self._id.store(None, me, plan.version, sequence, deadline_ms)
+        try:
+            # After the decision: what opens later finds its plan over, and aborts itself
+            # (`TransactionManager.holder_of`).
+            left = self._open_transactions(deadline_ms)
+            if self._id.has(me, deadline_ms):  # else they can belong to a newer plan
+                self._abort(left, deadline_ms)
+            if self._writer.writes_once:
+                self._id.store(None, me, plan.version, sequence, deadline_ms)
+        except KafkaError as error:  # the batch is visible: a job that failed now would be run again
+            logger.warning(
+                "%r: batch %d is committed. What failed attempts have left open stays until the next plan, shmaccum "
+                "transactions recover, or its timeout: %s",
+                self._writer.name,
+                batch,
+                error,
+            )
 
     def recover(self) -> tuple[list[PreparedTransaction], list[PreparedTransaction]]:
         """Do what the next plan would do for the last batch: commit it if it is decided, and abort what else is open.

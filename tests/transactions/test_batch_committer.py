@@ -379,6 +379,22 @@ def test_a_failed_commit_is_ended(job: Job, monkeypatch: MonkeyPatch) -> None:
     assert job.visible() == [b"a"]
 
 
+@in_one_version
+def test_a_batch_that_is_visible_has_not_failed(job: Job, caplog: LogCapture, monkeypatch: MonkeyPatch) -> None:
+    """Although a broker is lost before all else is aborted: a job that fails is run again, and writes all twice."""
+
+    def lost(*args: Any) -> None:
+        raise errors.NetworkError("no connection to broker 7")
+
+    plan = job.plan()
+    written = [job.write(0, b"a")]
+    with monkeypatch.context() as patch:
+        patch.setattr(Transactions, "find", lost)
+        job.commit(plan, 0, written)
+    assert job.visible() == [b"a"]
+    assert "no connection to broker 7" in caplog.text
+
+
 def test_an_older_driver_is_fenced(job: Job) -> None:
     older = job.plan()
     written = job.write(0, b"older")
