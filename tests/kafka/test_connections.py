@@ -454,8 +454,12 @@ def test_close_releases_everything(fake: FakeBroker, wire: MakeWire) -> None:
     fake.answers[PRODUCE] = silent
     here = Wire(fake.servers, {})
     sent = batch()
-    here.send(sent)
+    brokers = here.transport._brokers
+    connection = brokers.connection(here.send(sent))
+    assert connection is not None
     here.transport.close()
+    assert (connection._channel.fileno(), brokers.background_calls._wakeup) == (-1, -1)
+    assert brokers.poller._epoll.closed
     assert is_free(sent)
     assert here.transport._answers == []
 

@@ -26,7 +26,7 @@ from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.kafka.schema import ApiMessage
-from shmaccum.transactions import batch_committer
+from shmaccum.transactions import administration, batch_committer
 from shmaccum.transactions.administration import ONGOING, TransactionEnds, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, MakeCall
@@ -756,21 +756,31 @@ def test_a_coordinator_does_not_know_yet_what_is_open(job: Job, question: str, m
 
 
 def test_a_coordinator_has_just_moved(job: Job, monkeypatch: MonkeyPatch) -> None:
-    """The cluster knows none for one of the ids at first."""
+    """The cluster knows none for one of the ids at first, and the one of the other says that it is not that."""
     plan = job.plan()
     written = [job.write(0, b"a"), job.write(1, b"b")]
-    ask, unavailable = BrokerClient.ask, []
+    ask, unavailable, looked_for = BrokerClient.ask, [], list[str]()
+    end_call, ended = administration._end_call, list[str]()
 
     def ask_when_moved(self: BrokerClient, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
         response = ask(self, node, make, deadline_ms)
+        looked_for.extend(each.key for each in getattr(response, "coordinators", ()))
         if len(getattr(response, "coordinators", ())) == len(written) and not unavailable:
             response.coordinators[0].error_code = errors.CoordinatorNotAvailableError.code
             unavailable.append(response.coordinators[0].key)
         return response
 
+    def end_when_moved(each: PreparedTransaction, *more: Any) -> Any:
+        ended.append(each.transactional_id)
+        if len(ended) == 1:
+            raise errors.NotCoordinatorError("it has moved")
+        return end_call(each, *more)
+
     monkeypatch.setattr(BrokerClient, "ask", ask_when_moved)
+    monkeypatch.setattr(administration, "_end_call", end_when_moved)
     job.commit(plan, 0, written)
     assert unavailable == [written[0].transactional_id]
+    assert [looked_for.count(each.transactional_id) for each in written] == [2, 2]
     assert job.visible() == [b"a", b"b"]
 
 
