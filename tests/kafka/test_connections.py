@@ -441,9 +441,12 @@ def test_the_first_brokers_are_asked_again_when_all_others_are_gone(wire: MakeWi
 
 
 def test_a_broker_that_moves(fake: FakeBroker, here: Wire) -> None:
-    """The same number at another address is another connection."""
-    here.ask(batch())
+    """The same number at another address is another connection; nothing waits for answers over the first one."""
+    fake.answers[PRODUCE] = silent
+    here.send(batch())
     with FakeBroker() as elsewhere:
+        here.transport.ready(Node(1, "127.0.0.1", elsewhere.port), now_ms())
+        assert here.take(1)[0].error is NetworkError
         fake.answers[METADATA] = elsewhere.metadata
         here.ask_until(lambda: here.leader(T0).port == elsewhere.port)
         here.ask(batch())

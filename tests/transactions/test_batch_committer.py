@@ -707,6 +707,7 @@ def test_a_leader_of_the_log_has_just_moved(decisions: Decisions, topic: str, mo
     committer = decisions.committer(topic)
     plan = committer.plan()
     ask, asked = CommitLog._ask, list[str]()
+    find, looks = CommitLog._find_leaders, list[float]()
 
     def ask_the_former_one(
         self: CommitLog, partition: int, request: ApiMessage, read: Callable[[Any], Any], *more: Any, **limits: int
@@ -723,9 +724,14 @@ def test_a_leader_of_the_log_has_just_moved(decisions: Decisions, topic: str, mo
 
         return ask(self, partition, request, read_its_answer, *more, **limits)
 
+    def look(self: CommitLog, deadline_ms: float) -> None:
+        looks.append(deadline_ms)
+        find(self, deadline_ms)
+
     monkeypatch.setattr(CommitLog, "_ask", ask_the_former_one)
+    monkeypatch.setattr(CommitLog, "_find_leaders", look)
     committer.commit(plan, 0, "query", [])
-    assert asked == ["Produce"] * 2
+    assert (asked, len(looks)) == (["Produce"] * 2, 1)
     assert committer.plan().decided == 0
     assert {"Fetch", "ListOffsets"} < set(asked)
 
