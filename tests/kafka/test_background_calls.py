@@ -78,6 +78,7 @@ def test_slow_name_lookup_delays_only_its_broker(fake: FakeBroker, wire: MakeWir
     resolver.may_return.set()
     here.until(lambda: here.transport.ready(slow, now_ms()))
     assert len(resolver.asked) == 1
+    assert here.transport._brokers._brokers[2].lookup is None, "it takes no longer"
 
 
 def test_name_lookup_timeout(fake: FakeBroker, wire: MakeWire, resolver: Resolver, caplog: LogCapture) -> None:

@@ -58,9 +58,13 @@ def is_free(batch: ProduceBatch) -> bool:
 # --- handshake ---------------------------------------------------------------------------------------
 
 
-def test_a_name_that_is_not_known_yet(wire: MakeWire, caplog: LogCapture) -> None:
+def test_a_name_that_is_not_known_yet(wire: MakeWire, caplog: LogCapture, monkeypatch: MonkeyPatch) -> None:
+    def look_up(*args: Any, **more: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "not known yet")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     here = wire("no-such-host.invalid:9092")
-    here.ask_until(lambda: "no-such-host.invalid:9092" in caplog.text)
+    here.ask_until(lambda: "no-such-host.invalid:9092: not known yet; attempt 2 failed" in caplog.text)
     assert here.transport.failure() is None
 
 
