@@ -227,6 +227,7 @@ def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
         return
     limits = [_ANY] * Lane.length
     limits[: Lane.ID_LENGTH] = [MAX_COUNT] * Lane.ID_LENGTH
+    limits[Lane.GENERATION] = _ANY  # leases count from bit 40 on, and wrap around
     limits[Lane.PRODUCER_EPOCH] = MAX_EPOCH
     limits[Lane.OPENED_MS] = LAST_MS
     limits[Lane.ID_LENGTH] = MAX_TRANSACTIONAL_ID

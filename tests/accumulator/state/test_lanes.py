@@ -13,7 +13,7 @@ from faults import die
 from fixture_types import OpenAccumulator
 from killpoints import die_before, die_in, lines_here
 
-from shmaccum._core import FutureRecordMetadata, Lane
+from shmaccum._core import LEASE_SHIFT, FutureRecordMetadata, Lane
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.waits import TURN_OVER, Waits
@@ -68,6 +68,18 @@ def test_a_lease_fences_the_one_before_it(accumulator: Accumulators, table: Lane
     older.release()
     newer.open(9, 4, 2)
     assert newer.is_valid
+
+
+@pytest.mark.parametrize("leases", [(1 << 23) - 1, (1 << 24) - 1])
+def test_leases_are_without_end(accumulator: Accumulators, table: LaneTable, leases: int) -> None:
+    """Half of the word, and all of it: a host with short programs gets there."""
+    older = opened(table)
+    accumulator.slab.words[accumulator.slab.geometry.lane(0) + Lane.GENERATION] = leases << LEASE_SHIFT
+    newer = opened(table)
+    assert (older.is_valid, newer.is_valid) == (False, True)
+    append(accumulator, newer, TP0, b"value")
+    newer.end_transaction()
+    accumulator.slab.check()
 
 
 def test_columns_cut_short_by_the_end_of_their_transaction_stay_in_it(accumulate: OpenAccumulator) -> None:
