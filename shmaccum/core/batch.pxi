@@ -14,6 +14,7 @@ cdef enum:
 
 cdef uint64_t PROGRESS_MASK = (1ULL << PROGRESS_SHIFT) - 1
 cdef uint64_t SEQUENCE_MASK = 0xFFFFFFFF
+cdef uint64_t MOST_ATTEMPTS = (1ULL << 64 - ATTEMPTS_SHIFT) - 1
 cdef uint64_t LAST_TIME = (1ULL << 63) - 1  # in milliseconds, that a Kafka timestamp can hold
 
 
@@ -394,8 +395,8 @@ cdef class RecordBatch:
         return result >> 16 if load_relaxed(&self.header.attempts) >> ATTEMPTS_SHIFT and not result & 0xFFFF else 0
 
     def note_attempt(self, uint64_t now_ms, uint64_t incident=0):
-        """Count an attempt that came back because of an incident."""
-        cdef uint64_t attempts = (load_relaxed(&self.header.attempts) >> ATTEMPTS_SHIFT) + 1
+        """Count an attempt that came back because of an incident; the count ends at `MOST_ATTEMPTS`."""
+        cdef uint64_t attempts = min((load_relaxed(&self.header.attempts) >> ATTEMPTS_SHIFT) + 1, MOST_ATTEMPTS)
         store_relaxed(&self.header.result, incident << 16)
         store_release(&self.header.attempts, attempts << ATTEMPTS_SHIFT | now_ms)
 

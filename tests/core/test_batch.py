@@ -53,6 +53,15 @@ def test_a_split_batch_keeps_its_numbers(slab: Slab) -> None:
     assert (batch.is_split, batch.completed) == (False, 0)
 
 
+def test_a_batch_that_has_been_tried_stays_so(slab: Slab) -> None:
+    """However often, as without back-off: 0 attempts say that the broker cannot have it."""
+    batch = first(slab)
+    for before, after in ((0, 1), (1, 2), (65_534, 65_535), (65_535, 65_535)):
+        store(slab, attempts=before << 48 | 5)
+        batch.note_attempt(7)
+        assert (batch.attempts, batch.last_attempt_ms) == (after, 7)
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
