@@ -38,6 +38,8 @@ from shmaccum.config.valuetypes import (
     word,
 )
 
+LARGEST_REQUEST: Final = INT_MAX - (64 << 20)
+"""Most bytes of batches in a request: its size has 31 bits, and counts topics and partitions, too."""
 LEAST_SLOT: Final = 1024
 """Least bytes of a slot."""
 NO_LOG: Final = "none"
@@ -116,7 +118,7 @@ class DeliverySettings(Config, group=Group.DELIVERY):
         DeliveryTimeoutError. Covers lingering, waiting for a connection, requests and retries. A batch of several
         producers uses the longest of theirs, and a queued batch expires after those before it. At least `linger.ms` +
         `request.timeout.ms`; the default is raised to that.""")
-    max_request_size = Setting(INT, 1024 * 1024, Importance.MEDIUM, Scope.SHARED, at_least(0)).says("""
+    max_request_size = Setting(INT, 1024 * 1024, Importance.MEDIUM, Scope.SHARED, between(0, LARGEST_REQUEST)).says("""
         Most bytes in one request of the sender, which carries at most one batch of each partition; a single batch is
         sent even if it is larger. Also the largest record that `send` of this producer accepts, before compression. At
         most `buffer.memory`; the default is lowered to that.""")

@@ -125,6 +125,10 @@ def test_settings_that_fit_and_those_that_follow(given: dict[str, Any], expected
             {"buffer_memory": 32768, "max_request_size": 32769},
         ),
         (
+            "max.request.size = 2147483647: must be between 0 and 2080374783",
+            {"buffer_memory": 2**32, "max_request_size": 2**31 - 1},
+        ),
+        (
             "compression.type = zstd: message.format.version v1 .*",
             {"compression_type": "zstd", "message_format_version": "v1"},
         ),
