@@ -39,11 +39,12 @@ The invariants:
 Unlike here, Kafka renumbers batches as soon as one before them has failed, even if they are in flight and stored, and
 as soon as the first is refused. Here they are sent again under their old number first.
 
-Three gaps remain, as in Kafka's idempotent producer. A broker can store a request of a connection closed long ago,
+Four gaps remain, as in Kafka's idempotent producer. A broker can store a request of a connection closed long ago,
 after it has answered the same batch on another one. No producer can know that. And it can have a batch, but have
 forgotten it by an unclean shutdown, while the batches before and behind have failed in between, by a shorter
 ``delivery.timeout.ms`` of other producers. Its answer is that for a gap, which there is, so the batch is stored again.
-Last, brokers tell by the timestamps of records how long a producer was idle: with old ones they forget it at any time.
+Brokers tell by the timestamps of records how long a producer was idle: with old ones they forget it at any time. The
+last one is in `shmaccum.sender.batch_splitter`.
 
 All schedules of small scenarios of it are walked in ``tools/explore/numbering.pxi``.
 """

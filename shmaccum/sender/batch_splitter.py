@@ -8,7 +8,9 @@ The sender writes ``Slot.PART`` of the batches that it has drained (`RecordBatch
 sender leaves the progress there for the next one.
 
 * A broker recognises a resent part by its first and last sequence number. So the slot header says where a part ends
-  before the part is sent. Only an answer that says "not stored" changes it, or one that has named its records.
+  before the part is sent. Only an answer that says "not stored" changes it, or one that has named its records. If an
+  earlier attempt was stored, its answer lost, and the topic's limit lowered since, that is wrong: the records are
+  stored again, as by Kafka's producer.
 * While a part is in flight its partition is muted: the batches behind it have later sequence numbers.
 * ``MESSAGE_TOO_LARGE`` halves the part. A single record that is too large fails alone. What the topic takes, as far as
   that tells, is kept in ``Partition.MAX_BYTES``: no batch of the partition grows beyond it.
