@@ -19,12 +19,11 @@ counters, histogram    statistics that lack it
 =====================  ================================================================================================
 
 A new batch is written into a slot that only its owner knows, then `deque_append` makes it part of the deque. Rows of
-columns take the same stores: some into the open batch, many batches at a time into the deque.
+columns take the same stores, one commit word for many rows (``columns.pxi``).
 
 A section ends without an append where its caller has to do something first, and then calls again:
 
-* ``NO_ROOM``: there is no open batch with room for the record; one that had none is closed. For rows: the open batch is
-  not as it was when they were encoded.
+* ``NO_ROOM``: there is no open batch with room for the record; one that had none is closed.
 * ``NOT_CONTRIBUTOR``: the batch is not expected (`Contributions.expect`).
 * ``RING_UNREAD``: this process has completions to read. It may contribute to one more batch only with an empty ring, or
   the ring could overflow (``rings.pxi``).
@@ -130,19 +129,6 @@ cdef struct OpenBatch:
     uint64_t generation
     uint64_t commit
     int64_t base_timestamp
-
-
-cdef struct EncodedRows:
-    # Encoded rows of columns, for an open batch as it was when they were encoded.
-    uint64_t slot
-    uint64_t batch
-    uint64_t commit
-    const void *bytes
-    uint64_t size
-    uint64_t count
-    # The largest timestamp and the bytes of the largest record among them.
-    uint64_t timestamp
-    uint64_t largest
 
 
 # --- the bytes of a record ------------------------------------------------------------------------
@@ -569,99 +555,6 @@ cdef bint look_at_open(const Appending *producer, const Queue *queue, OpenBatch 
     return True
 
 
-cdef int append_rows(
-    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
-    const EncodedRows *rows, Record *record, Damage *damage
-) noexcept nogil:
-    """Append encoded rows to the open batch, if that is as it was when they were encoded."""
-    cdef const Slots *slots = &producer.deques.slots
-    cdef SlotHeader *header = header_of(slots, rows.slot)
-    cdef Written written
-    cdef Cursor cursor
-    cdef uint64_t commit, size
-    cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
-    if status != LOCK_TAKEN:
-        return status
-    record.slot, record.generation = rows.slot, load_relaxed(&header.generation)
-    record.slots = load_acquire(&header.slots)
-    commit = load_relaxed(&header.commit)
-    size = rows.commit >> COMMIT_SIZE_SHIFT
-    if not _is_leased(queue):
-        status = APPEND_LEASE_OVER
-    elif not rows.batch:  # the id of no batch
-        damage.kind, damage.first = WRONG_OPEN, rows.slot
-        status = SECTION_DAMAGED
-    elif (
-        load_relaxed(&queue.partition.open) != rows.slot + 1
-        or _batch_of(record) != rows.batch
-        or commit != rows.commit
-        or size + rows.size > record.slots * slots.slot_size
-        or not _find_place(slots, &contributions[rows.slot], record, size, &written)
-    ):
-        status = APPEND_NO_ROOM
-    elif not contributions[rows.slot].is_made and not _may_contribute(producer, entry):
-        status = APPEND_RING_UNREAD
-    elif not contributions_make(&contributions[rows.slot], header, rows.batch, entry):
-        status = APPEND_NOT_CONTRIBUTOR
-    else:
-        written.size = rows.size
-        cursor.slots, cursor.slot, cursor.offset, cursor.is_damaged = slots, written.slot, written.begin, False
-        _put_across(&cursor, rows.bytes, rows.size)
-        if cursor.is_damaged:
-            status = APPEND_NO_ROOM
-        else:
-            _commit(producer, header, &written, rows.count, rows.timestamp, rows.largest, record)
-            record.is_full = record.is_full or deque_has_full(queue)
-            _count(producer, entry, rows.count, rows.size)
-    _leave(producer, queue, record, damage)
-    return status
-
-
-cdef int append_batches(
-    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
-    const Handle *batches, uint64_t count, uint64_t last_state, Record *record, Damage *damage
-) noexcept nogil:
-    """Append batches that are complete in slots of this process but for their place; close the open one."""
-    cdef uint64_t index, commit
-    cdef SlotHeader *header
-    cdef ProcessEntry *process = process_of(&producer.deques, entry)
-    cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
-    if status != LOCK_TAKEN:
-        return status
-    if not _is_leased(queue):
-        status = APPEND_LEASE_OVER
-    elif not _may_contribute(producer, entry):
-        status = APPEND_RING_UNREAD
-    for index in range(count if status == LOCK_TAKEN else 0):
-        record.slot, record.generation = batches[index].slot, batches[index].generation
-        header = header_of(&producer.deques.slots, record.slot)
-        if not contributions_make(&contributions[record.slot], header, _batch_of(record), entry):
-            status = APPEND_NOT_CONTRIBUTOR
-            break
-    if status == LOCK_TAKEN:
-        deque_close_open(&producer.deques.slots, queue, damage)
-        for index in range(count if damage.kind == SOUND else 0):
-            header = header_of(&producer.deques.slots, batches[index].slot)
-            if not deque_append(
-                &producer.deques.slots, queue, batches[index].slot, last_state if index + 1 == count else STATE_CLOSED,
-                damage
-            ):
-                break
-            commit = load_relaxed(&header.commit)
-            _count(
-                producer, entry, commit >> 1 & COMMIT_COUNT_MASK, (commit >> COMMIT_SIZE_SHIFT) - producer.header_size
-            )
-            store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
-            if load_relaxed(&header.compressed):
-                store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
-            record.is_new = record.is_news = True
-        record.is_full = last_state == STATE_CLOSED or deque_has_full(queue)
-        if damage.kind != SOUND:
-            status = SECTION_DAMAGED
-    _leave(producer, queue, record, damage)
-    return status
-
-
 cdef uint64_t _batch_of(const Record *record) noexcept nogil:
     """Return the id of a record's batch."""
     return record.generation << BATCH_SLOT_BITS | record.slot
@@ -783,6 +676,26 @@ cdef void batch_begin(
         store_relaxed(&bits[index], 0)
 
 
+cdef uint64_t begin_first(
+    const Appending *producer, uint64_t partition, const Handle *handle, const Record *record
+) noexcept nogil:
+    """Make a new batch of one record in slots of this process; return the record's bytes, 0 if they do not fit."""
+    cdef const Slots *slots = &producer.deques.slots
+    cdef uint64_t begin = producer.header_size, added = 0, timestamp = <uint64_t>record.timestamp
+    cdef uint64_t size = record_size(record.magic, 0, record.timestamp, record.timestamp, record.body_size)
+    cdef char *place = slots.bytes + handle.slot * slots.slot_size
+    # For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page. So
+    # a read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
+    load_relaxed(<word *>place)
+    if begin + size <= slots.slot_size:
+        added = record_write(place + begin, size, 0, record.timestamp, record)
+    elif begin + size <= handle.slots * slots.slot_size and record.magic == V2:
+        added = record_write_across(slots, handle.slot, begin, 0, record.timestamp, record, size)
+    if added:
+        batch_begin(producer, partition, handle.slot, monotonic_us(), begin + added, 1, timestamp, timestamp, added, 0)
+    return added
+
+
 # --- for Python code ------------------------------------------------------------------------------
 
 
@@ -803,8 +716,10 @@ cdef class Appender:
         batch_size: likewise, in bytes.
         max_bytes: bytes that a batch can grow to.
         pool: has the memory for that; None if batches do not grow.
+        unused: gets lists of slots that did not become batches, by an id, to be freed.
 
     Attributes:
+        unused: see above.
         asks_first: whether Python code is to be called before each append: `RecordPath` leaves all records to it then.
     """
 
@@ -814,6 +729,7 @@ cdef class Appender:
     cdef object damaged
     cdef Appending producer
     cdef int magic
+    cdef readonly dict unused
     cdef public bint asks_first
 
     def __cinit__(
@@ -829,10 +745,11 @@ cdef class Appender:
         uint64_t batch_size,
         uint64_t max_bytes=0,
         BufferPool pool=None,
+        dict unused=None,
     ):
         cdef const Regions *regions = &segment.geometry.regions
         self.segment, self.contributions, self.damaged = segment, contributions, damaged
-        self.pool = pool
+        self.pool, self.unused = pool, {} if unused is None else unused
         self.producer.batch_size, self.producer.max_bytes = batch_size, max_bytes
         self.magic = magic
         self.producer.deques = deques_of(segment)
@@ -991,7 +908,7 @@ cdef class Appender:
         )
 
     def open_batch(self, uint64_t partition):
-        """Return a partition's open batch, as it is without a lock, to encode rows for it.
+        """Return a partition's open batch, as it is without a lock: a hint.
 
         Returns:
             (the batch as a `Buffer`, its commit word, the timestamp of its first record); None if there is none.
@@ -1003,103 +920,6 @@ cdef class Appender:
         if not look_at_open(&self.producer, &queue, &seen):
             return None
         return Buffer(seen.slot, seen.slots, seen.generation), seen.commit, seen.base_timestamp
-
-    def append_rows(
-        self,
-        uint64_t partition,
-        uint64_t lane,
-        uint64_t lane_generation,
-        Buffer batch not None,
-        uint64_t commit,
-        const uint8_t[::1] rows not None,
-        uint64_t count,
-        uint64_t timestamp,
-        uint64_t largest,
-    ):
-        """Append encoded rows to the open batch of a partition, if it is as it was when they were encoded.
-
-        Args:
-            partition: as of `append`.
-            lane: as of `append`.
-            lane_generation: as of `append`.
-            batch: the batch, of `open_batch`.
-            commit: its commit word, likewise.
-            rows: the records.
-            count: how many there are.
-            timestamp: the largest of them.
-            largest: bytes in the largest of them.
-
-        Returns:
-            As `append`, with the batch's result in place of a future.
-        """
-        cdef Queue queue
-        cdef Record record
-        cdef EncodedRows of
-        cdef Damage damage = UNDAMAGED
-        cdef Segment segment = self._opened()
-        self._check_slot(batch.slot)
-        _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
-        memset(&record, 0, sizeof(Record))
-        of.slot, of.batch, of.commit = batch.slot, batch.generation << BATCH_SLOT_BITS | batch.slot, commit
-        of.size, of.count = <uint64_t>rows.shape[0], count
-        of.bytes = &rows[0] if of.size else NULL
-        of.timestamp, of.largest = timestamp, largest
-        status = append_rows(
-            &self.producer,
-            &queue,
-            self.contributions.table,
-            self.contributions.entry,
-            ticket_of(segment),
-            &of,
-            &record,
-            &damage,
-        )
-        return self._outcome_of_rows(status, &record, &damage, partition)
-
-    def append_batches(
-        self, uint64_t partition, uint64_t lane, uint64_t lane_generation, list buffers not None, bint is_open
-    ):
-        """Append batches, which `begin` made in slots of this process, and close the open one.
-
-        Args:
-            partition: as of `append`.
-            lane: as of `append`.
-            lane_generation: as of `append`.
-            buffers: the slots, in the order of their batches; at most 64.
-            is_open: whether the last batch can take more records; those before it are closed.
-
-        Returns:
-            As `append`, with the last batch's result in place of a future.
-
-        Raises:
-            SlabDamagedError: the deque is damaged; none of them is in it.
-        """
-        cdef Handle handles[MOST_TAKEN]
-        cdef Queue queue
-        cdef Record record
-        cdef Damage damage = UNDAMAGED
-        cdef Py_ssize_t index
-        cdef Segment segment = self._opened()
-        if len(buffers) > MOST_TAKEN:
-            raise ValueError(f"{len(buffers)} batches, of {MOST_TAKEN} at most")
-        _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
-        memset(&record, 0, sizeof(Record))
-        for index in range(len(buffers)):
-            handles[index] = _handle_of(buffers[index])
-            self._check_slot(handles[index].slot)
-        status = append_batches(
-            &self.producer,
-            &queue,
-            self.contributions.table,
-            self.contributions.entry,
-            ticket_of(segment),
-            handles,
-            <uint64_t>len(buffers),
-            STATE_OPEN if is_open else STATE_CLOSED,
-            &record,
-            &damage,
-        )
-        return self._outcome_of_rows(status, &record, &damage, partition)
 
     def has_room(self, uint64_t partition, uint64_t body_size):
         """Return whether the open batch of a partition has room for a record, seen without a lock; not once closed."""

@@ -1,15 +1,18 @@
-"""Columns of records, row by row: hash, measure, and copy from Arrow's buffers into batches.
+"""Columns of records, row by row: hash, measure, and append from Arrow's buffers into batches.
 
 Each access to memory is checked right before it: a cell against its buffers' lengths, a row against the number of
 rows, a record against the end of its target. Earlier checks do not count, because another thread or process can change
-the memory. Nothing here reads or writes a word of the slab; bytes go into slots that only this process uses.
+the memory.
+
+Rows are records: `append_run` takes the stores of ``append.pxi`` for each, with many under one acquisition of the
+partition's lock. A death leaves the rows before it, as with records.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 
-# Rows and their targets are not in the processor's caches, and waiting for them would take a third of the time. So
-# memory some records ahead is prefetched: a hint, which touches nothing.
+# Rows are not in the processor's caches, and waiting for them would take a third of the time. So memory some rows ahead
+# is prefetched: a hint, which touches nothing.
 cdef extern from *:
     """
     #if defined(__GNUC__)
@@ -23,6 +26,8 @@ cdef extern from *:
 cdef enum:
     ROWS_AHEAD = 16
     BYTES_AHEAD = 2048
+    MOST_OF_A_SECTION = 256  # rows under one lock: some 10 us
+    MOST_OF_A_CALL = 8192  # rows: an event loop goes on after some 0.5 ms
 
 
 cdef struct Column:
@@ -158,6 +163,149 @@ cdef class Cells:
 # --- records --------------------------------------------------------------------------------------
 
 
+cdef struct Columns:
+    # Columns of records: all of a record that does not depend on its place.
+    int magic
+    Column key
+    Column value
+    Column headers
+
+
+cdef inline bint _set_body(const Columns *columns, int64_t row, Record *record) noexcept nogil:
+    """Set the parts of a record; return whether all of them are in the columns' memory."""
+    cdef Cell key, value, headers
+    if not (
+        _find_cell(&columns.key, row, &key)
+        and _find_cell(&columns.value, row, &value)
+        and _find_cell(&columns.headers, row, &headers)
+    ):
+        return False
+    if headers.size == 0:  # the least section has their count
+        return False
+    record.magic, record.body, record.key, record.value = columns.magic, NULL, key.data, value.data
+    record.key_size, record.value_size = key.size, value.size
+    record.headers = headers.data if headers.size > 0 else NULL
+    record.headers_size = <uint64_t>headers.size
+    record.body_size = body_size_of(record)
+    return True
+
+
+cdef struct Run:
+    # Rows that go to one partition, in their order.
+    Columns columns
+    int64_t count  # rows of the columns
+    const int64_t *numbers  # of the rows to append, in the columns; NULL: all, in their order
+    const int64_t *body_sizes  # as measured before
+    const int64_t *timestamps
+    int64_t timestamp_step  # 0: one for all
+    # The first one that is not appended yet, and the end.
+    int64_t next
+    int64_t stop
+    # How many the last section has appended, and the index of the first of these in the batch.
+    int64_t appended
+    uint64_t first
+
+
+cdef inline int64_t _number_of(const Run *run, int64_t place) noexcept nogil:
+    return place if run.numbers == NULL else run.numbers[place]
+
+
+cdef inline bint _set_next(const Run *run, Record *record) noexcept nogil:
+    """Set a record to the next row; return whether that is in the columns' memory, and as large as before."""
+    cdef int64_t number = _number_of(run, run.next)
+    if not (0 <= number < run.count and _set_body(&run.columns, number, record)):
+        return False
+    record.timestamp = run.timestamps[number * run.timestamp_step]
+    return <int64_t>record.body_size == run.body_sizes[number]
+
+
+cdef inline const uint8_t *_ahead(const Run *run, const Column *column) noexcept nogil:
+    """Return the bytes of a cell some rows ahead; those of another one near the end."""
+    cdef Cell cell
+    _find_cell(column, _number_of(run, min(run.next + ROWS_AHEAD, run.stop - 1)), &cell)
+    return cell.data
+
+
+cdef int64_t _append_more(
+    const Appending *producer, Contribution *contributions, uint64_t entry, Run *run, Record *record, int64_t most
+) noexcept nogil:
+    """Append rows behind the record just appended, all in its slot, by one store of the commit word; return how many.
+
+    `record` is set to the last one tried, but for what it says of its batch.
+    """
+    cdef const Slots *slots = &producer.deques.slots
+    cdef SlotHeader *header = header_of(slots, record.slot)
+    cdef uint64_t commit = load_relaxed(&header.commit), size = commit >> COMMIT_SIZE_SHIFT
+    cdef uint64_t index = commit >> 1 & COMMIT_COUNT_MASK, added, room, latest = 0, largest = 0
+    cdef int64_t base_timestamp = <int64_t>load_relaxed(&header.base_timestamp), count = 0
+    cdef HistogramEntry *sizes = <HistogramEntry *>producer.histograms + (
+        SENDER_HISTOGRAMS + BROKERS + entry * PROCESS_HISTOGRAMS + RECORD_SIZES
+    )
+    cdef Written written
+    cdef char *place
+    if not _find_place(slots, &contributions[record.slot], record, size, &written):
+        return 0
+    place = slots.bytes + written.slot * slots.slot_size + written.begin
+    room = slots.slot_size - written.begin
+    written.size = 0
+    while count < most and index + count < COMMIT_COUNT_MASK and _set_next(run, record):
+        # Here: a compiler drops the call of a function that does nothing else.
+        shmaccum_ask_for(_ahead(run, &run.columns.value))
+        shmaccum_ask_for(<const uint8_t *>place + BYTES_AHEAD)
+        added = record_write(place, room, index + count, base_timestamp, record)
+        if not added:
+            break
+        place += added
+        room -= added
+        written.size += added
+        latest, largest = max(latest, <uint64_t>record.timestamp), max(largest, added)
+        histogram_count(sizes, added, 1)
+        count += 1
+        run.next += 1
+        if run.next == run.stop:
+            break
+    if count:
+        _commit(producer, header, &written, count, latest, largest, record)
+        _count(producer, entry, count, written.size)
+    return count
+
+
+cdef int append_run(
+    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
+    Run *run, Record *record, Damage *damage
+) noexcept nogil:
+    """Append rows to the open batch of a partition; `record` is set to the first, and then to the last one tried.
+
+    A row that cannot be read ends the section: the caller sees it next.
+    """
+    cdef bint is_news = False, is_full = False, is_due_earlier = False
+    cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
+    run.appended = 0
+    if status != LOCK_TAKEN:
+        return status
+    if not _is_leased(queue):
+        status = APPEND_LEASE_OVER
+    while status == LOCK_TAKEN and run.next < run.stop and run.appended < MOST_OF_A_SECTION:
+        if run.appended and not _set_next(run, record):
+            break
+        status = append_to_open(producer, queue, contributions, entry, record, damage)
+        is_news, is_full = is_news or record.is_news, is_full or record.is_full
+        is_due_earlier = is_due_earlier or record.is_due_earlier
+        if status == LOCK_TAKEN:
+            if not run.appended:
+                run.first = record.index
+            run.appended += 1
+            run.next += 1
+            if run.next < run.stop and run.appended < MOST_OF_A_SECTION:
+                run.appended += _append_more(
+                    producer, contributions, entry, run, record, MOST_OF_A_SECTION - run.appended
+                )
+                is_news, is_full = is_news or record.is_news, is_full or record.is_full
+    record.is_news, record.is_full, record.is_due_earlier = is_news, is_full, is_due_earlier
+    _leave(producer, queue, record, damage)
+    return status
+
+
 @cython.final
 cdef class Bodies:
     """The bodies of a column of records: all of a record that does not depend on its place.
@@ -167,234 +315,290 @@ cdef class Bodies:
         key: of each; None: no record has a key.
         value: the same for the values.
         headers: the header section of each, encoded; None: no record has headers.
+        sizes: output, the bytes of each body. It must not change any more.
+        timestamps: of each record, milliseconds since the epoch; or a single one, for all.
+
+    Raises:
+        SerializationError: a record is outside the columns' memory.
     """
 
-    cdef tuple columns
-    cdef int magic
-    cdef Column key
-    cdef Column value
-    cdef Column headers
+    cdef tuple kept  # their buffers
+    cdef Columns columns
+    cdef const int64_t[::1] sizes
+    cdef const int64_t[::1] timestamps
 
-    def __cinit__(self, int magic, Cells key, Cells value, Cells headers):
-        self.columns, self.magic = (key, value, headers), magic  # keeps the buffers
-        self.key.width = self.value.width = self.headers.width = -1
-        if key is not None:
-            self.key = key.column
-        if value is not None:
-            self.value = value.column
-        if headers is not None:
-            self.headers = headers.column
-
-    cdef inline bint find(self, int64_t row, Record *record) noexcept:
-        """Find the parts of a record; return whether all of them are in the columns' memory."""
-        cdef Cell key, value, headers
-        if not (
-            _find_cell(&self.key, row, &key)
-            and _find_cell(&self.value, row, &value)
-            and _find_cell(&self.headers, row, &headers)
-        ):
-            return False
-        if headers.size == 0:  # the least section has their count
-            return False
-        record.body, record.key, record.value = NULL, key.data, value.data
-        record.key_size, record.value_size = key.size, value.size
-        record.headers = headers.data if headers.size > 0 else NULL
-        record.headers_size = <uint64_t>headers.size
-        record.body_size = body_size_of(record)
-        return True
-
-    def body_sizes(self, int64_t[::1] sizes not None):
-        """Store the bytes of each body.
-
-        Raises:
-            SerializationError: a record is outside the columns' memory.
-        """
+    def __cinit__(
+        self,
+        int magic,
+        Cells key,
+        Cells value,
+        Cells headers,
+        int64_t[::1] sizes not None,
+        const int64_t[::1] timestamps not None,
+    ):
         cdef Record record
         cdef Py_ssize_t row
-        record.magic = self.magic
+        self.kept, self.columns.magic = (key, value, headers), magic
+        self.columns.key.width = self.columns.value.width = self.columns.headers.width = -1
+        if key is not None:
+            self.columns.key = key.column
+        if value is not None:
+            self.columns.value = value.column
+        if headers is not None:
+            self.columns.headers = headers.column
+        if timestamps.shape[0] != 1 and timestamps.shape[0] != sizes.shape[0]:
+            raise IndexError(f"{timestamps.shape[0]} timestamps of {sizes.shape[0]} records")
+        self.sizes, self.timestamps = sizes, timestamps
         for row in range(sizes.shape[0]):
-            if not self.find(row, &record):
+            if not _set_body(&self.columns, row, &record):
                 raise _outside(row)
             sizes[row] = <int64_t>record.body_size
 
 
 @cython.final
 cdef class Rows:
-    """Some records of these bodies, in some order, with their other fields.
+    """Rows of columns on their way to a partition, and the batches that have them.
 
     Args:
-        bodies: of the records.
-        numbers: of the body of each record.
-        body_sizes: bytes of each body.
-        timestamps: of each record, milliseconds since the epoch.
-    """
-
-    cdef Bodies bodies
-    cdef const int64_t[::1] numbers
-    cdef const int64_t[::1] body_sizes
-    cdef const int64_t[:] timestamps
-
-    def __init__(
-        self,
-        Bodies bodies not None,
-        const int64_t[::1] numbers not None,
-        const int64_t[::1] body_sizes not None,
-        const int64_t[:] timestamps not None,
-    ):
-        if not (numbers.shape[0] == body_sizes.shape[0] == timestamps.shape[0]):
-            raise IndexError(
-                f"{numbers.shape[0]} records with {body_sizes.shape[0]} sizes, {timestamps.shape[0]} times"
-            )
-        self.bodies, self.numbers, self.body_sizes, self.timestamps = bodies, numbers, body_sizes, timestamps
-
-
-@cython.final
-cdef class RowBatches:
-    """The records of some batches, to be written once `add_to` or `lay_out` has measured them.
-
-    Args:
-        rows: the records.
+        bodies: of the columns.
+        order: the numbers of rows in the columns; None: they are in their own order.
+        start: the place of the first one in the order.
+        stop: the place behind the last one.
 
     Attributes:
-        cuts: the first record of each batch, and the one after the last.
-        sizes: bytes of each batch's records.
-        largest: bytes in the largest record of each batch.
-        base_timestamps: of each batch.
-        max_timestamps: the largest timestamp of each batch's records.
+        order: see above.
+        results: of the batches that rows have been appended to, in their order.
+        cuts: the place of the first row in each of these, and that behind the last one.
+        firsts: the index of that first row's record in each of these batches.
+        is_news: whether an append since `take_news` has made a new or full batch, or one due earlier.
     """
 
-    cdef Rows rows
-    cdef uint64_t first_offset
+    cdef Run run
+    cdef Bodies bodies
+    cdef const int64_t[::1] numbers
+    cdef readonly object order
+    cdef readonly list results
     cdef readonly list cuts
-    cdef readonly list sizes
-    cdef readonly list largest
-    cdef readonly list base_timestamps
-    cdef readonly list max_timestamps
+    cdef readonly list firsts
+    cdef readonly bint is_news
+    cdef bint is_full
+    cdef Py_ssize_t done
 
-    def __cinit__(self, Rows rows not None):
-        if rows.bodies is None:
-            raise ValueError("rows without bodies")
-        self.rows = rows
-        self.cuts, self.sizes, self.largest, self.base_timestamps, self.max_timestamps = [], [], [], [], []
+    def __cinit__(self, Bodies bodies not None, order, int64_t start, int64_t stop):
+        cdef int64_t count = bodies.sizes.shape[0]
+        self.bodies, self.order = bodies, order
+        if order is not None:
+            self.numbers = order
+            count = self.numbers.shape[0]
+        if not 0 <= start <= stop <= count:
+            raise IndexError(f"no rows {start} to {stop} of {count}")
+        self.run.columns, self.run.count = bodies.columns, bodies.sizes.shape[0]
+        self.run.next, self.run.stop = start, stop
+        self.results, self.cuts, self.firsts = [], [start], []
+        if start < stop:
+            self.run.numbers = NULL if order is None else &self.numbers[0]
+            self.run.body_sizes, self.run.timestamps = &bodies.sizes[0], &bodies.timestamps[0]
+            self.run.timestamp_step = bodies.timestamps.shape[0] > 1
 
-    def add_to(self, int64_t room, uint64_t first_offset, int64_t base_timestamp):
-        """Measure the first records for a batch that already has some; return how many fit.
+    @property
+    def left(self):
+        """How many rows are not appended yet."""
+        return self.run.stop - self.run.next
 
-        Args:
-            room: free bytes of the batch.
-            first_offset: number of its records.
-            base_timestamp: of the batch.
-        """
-        self.first_offset = first_offset
-        self.cuts.append(0)
-        return self.measure(0, 0, room, first_offset, base_timestamp)
+    def append(
+        self,
+        uint64_t partition,
+        uint64_t lane,
+        uint64_t lane_generation,
+        Appender appender not None,
+        queue not None,
+        free_unused not None,
+        bint compresses,
+    ):
+        """Append the next rows to open batches, and to new ones for which memory is free.
 
-    def lay_out(self, Py_ssize_t first, int64_t room, Py_ssize_t most):
-        """Measure records for new batches; return the first record after them.
-
-        Args:
-            first: the first record.
-            room: bytes for records in a batch; a record that takes more gets its own batch.
-            most: most batches.
-        """
-        if first < 0:
-            raise IndexError(f"there is no record {first}")
-        self.first_offset = 0
-        self.cuts.append(first)
-        while first < self.rows.numbers.shape[0] and len(self.sizes) < most:
-            first = self.measure(first, 1, room, 0, self.rows.timestamps[first])
-        return first
-
-    cdef Py_ssize_t measure(
-        self, Py_ssize_t row, Py_ssize_t least, int64_t room, uint64_t offset, int64_t base
-    ) except -1:
-        """Measure the records of a batch: as many as fit, but at least ``least``; return the one after the last."""
-        cdef const int64_t[::1] body_sizes = self.rows.body_sizes
-        cdef const int64_t[:] timestamps = self.rows.timestamps
-        cdef int magic = self.rows.bodies.magic
-        cdef int64_t size, total = 0, largest = 0, latest = -1
-        least += row
-        while row < body_sizes.shape[0]:
-            size = <int64_t>record_size(magic, offset, timestamps[row], base, body_sizes[row])
-            if row >= least and (size > room - total or offset >= COMMIT_COUNT_MASK):
-                break
-            total += size
-            largest, latest = max(largest, size), max(latest, timestamps[row])
-            offset += 1
-            row += 1
-        self.cuts.append(row)
-        self.sizes.append(total)
-        self.largest.append(largest)
-        self.base_timestamps.append(base)
-        self.max_timestamps.append(latest)
-        return row
-
-    def write(self, memory, list places not None, Py_ssize_t first=0):
-        """Write the records of batches.
+        It returns before all are appended if there is something to wait for, if the sender sleeps and has to be woken,
+        or after many rows.
 
         Args:
-            memory: to write to.
-            places: where the records of each batch begin in it.
-            first: the number of the first of these batches.
+            partition: as of `Appender.append`.
+            lane: as of `Appender.append`.
+            lane_generation: as of `Appender.append`.
+            appender: of the accumulator.
+            queue: the deque: its ``topic_partition`` and ``lane``.
+            free_unused: frees slots that did not become a batch: `Appender.unused`.
+            compresses: whether large records are compressed before they are appended: not here.
+
+        Returns:
+            As `Appender.append`, of the last section, with the batch's result in place of a future.
 
         Raises:
-            SerializationError: the columns' memory has changed since it was measured.
+            SerializationError: the columns' memory has changed; the rows before are appended.
+            SlabDamagedError: the deque is damaged.
         """
-        cdef Py_buffer view
-        cdef Py_ssize_t number
-        cdef int64_t at, size
-        if not 0 <= first <= len(self.sizes) - len(places):
-            raise IndexError(f"no {len(places)} batches from {first} of {len(self.sizes)}")
-        PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)
-        try:
-            for number in range(len(places)):
-                at, size = places[number], self.sizes[first + number]
-                if not (0 <= at <= view.len and 0 <= size <= view.len - at):
-                    raise IndexError(f"no {size} bytes at {at} of {view.len}")
-                self.write_one(<char *>view.buf + at, size, first + number)
-        finally:
-            PyBuffer_Release(&view)
-
-    cdef int write_one(self, char *at, int64_t size, Py_ssize_t number) except -1:
-        cdef const int64_t[::1] numbers = self.rows.numbers
-        cdef const int64_t[:] timestamps = self.rows.timestamps
-        cdef Py_ssize_t index, first = self.cuts[number], stop = self.cuts[number + 1]
-        cdef uint64_t added, offset = 0 if number else self.first_offset
-        cdef int64_t base = self.base_timestamps[number]
-        cdef Bodies bodies = self.rows.bodies
+        cdef Queue of
         cdef Record record
-        cdef Cell ahead
-        cdef bint are_adjacent
-        if not 0 <= first <= stop <= numbers.shape[0]:
-            raise IndexError(f"no records {first} to {stop} of {numbers.shape[0]}")
-        are_adjacent = first < stop and numbers[stop - 1] - numbers[first] == stop - 1 - first
-        record.magic = bodies.magic
-        for index in range(first, stop):
-            if not bodies.find(numbers[index], &record):
-                raise _outside(numbers[index])
-            record.timestamp = timestamps[index]
-            shmaccum_ask_for(<const uint8_t *>at + BYTES_AHEAD)
-            if are_adjacent:
-                shmaccum_ask_for(record.value + BYTES_AHEAD)
-            elif index + ROWS_AHEAD < stop:
-                _find_cell(&bodies.value, numbers[index + ROWS_AHEAD], &ahead)
-                shmaccum_ask_for(ahead.data)
-            added = record_write(at, <uint64_t>size, offset, base, &record)
-            if not added:
+        cdef Damage damage = UNDAMAGED
+        cdef Contributions contributions = appender.contributions
+        cdef int64_t end = min(self.run.stop, self.run.next + MOST_OF_A_CALL)
+        cdef bint grows = True
+        cdef int status = LOCK_TAKEN
+        _set_queue(&of, &appender.producer.deques, partition, lane, lane_generation)
+        memset(&record, 0, sizeof(Record))
+        while status == LOCK_TAKEN and self.run.next < end:
+            segment = appender._opened()
+            if not _set_next(&self.run, &record):
+                raise _changed()
+            record.may_grow = appender.pool is not None
+            status = append_run(
+                &appender.producer,
+                &of,
+                contributions.table,
+                contributions.entry,
+                ticket_of(segment),
+                &self.run,
+                &record,
+                &damage,
+            )
+            if self.run.appended:
+                grows = True
+                self._note(contributions, &record)
+            self._note_news(&record)
+            if status == APPEND_GROW and grows:
+                grows = self._grow(appender, segment, &record)
+                status = LOCK_TAKEN
+            elif status == APPEND_NO_ROOM and self.run.next < end and _set_next(&self.run, &record):
+                status = self._begin(appender, segment, &of, &record, &damage, queue, free_unused, compresses)
+            if self.is_news and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
                 break
-            at += added
-            size -= <int64_t>added
-            offset += 1
-            first += 1
-        if first != stop or size:
+        return appender._outcome_of_rows(status, &record, &damage, partition)
+
+    def note(self, FutureRecordMetadata future not None):
+        """Note that the next row was appended as a single record."""
+        self.run.next += 1
+        self.run.appended, self.run.first = 1, <uint64_t>future.index
+        self._note_of(future.batch_result)
+
+    def next_record(self):
+        """Return the timestamp of the next row, and its body in private memory.
+
+        Raises:
+            SerializationError: the columns' memory has changed.
+        """
+        cdef Record record
+        cdef bytes body
+        if self.run.next >= self.run.stop or not _set_next(&self.run, &record):
             raise _changed()
+        body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>record.body_size)
+        _put_body(<uint8_t *>PyBytes_AS_STRING(body), &record)
+        return record.timestamp, body
+
+    def take_news(self):
+        """Return whether a batch is full, or due earlier than before; `is_news` is false then."""
+        is_full, self.is_full, self.is_news = self.is_full, False, False
+        return bool(is_full)
+
+    def is_done(self):
+        """Return whether all rows that were appended are complete."""
+        cdef Py_ssize_t done = self.done, count = len(self.results)
+        while done < count and (<ProduceRequestResult>self.results[done]).completed >= (
+            <int64_t>self.firsts[done] + <int64_t>self.cuts[done + 1] - <int64_t>self.cuts[done]
+        ):
+            done += 1
+        self.done = done
+        return done == count
+
+    cdef int _note(self, Contributions contributions, const Record *record) except -1:
+        """Note the rows of the last section, before any Python code, which can forget the batch's result."""
+        return self._note_of(<ProduceRequestResult>contributions.by_slot[<Py_ssize_t>record.slot])
+
+    cdef int _note_of(self, ProduceRequestResult result) except -1:
+        cdef Py_ssize_t last = len(self.results) - 1
+        cdef int64_t begin = self.run.next - self.run.appended
+        if last >= 0 and self.results[last] is result and (
+            <int64_t>self.firsts[last] + begin - <int64_t>self.cuts[last] == <int64_t>self.run.first
+        ):
+            self.cuts[last + 1] = self.run.next
+            return 0
+        self.firsts.append(<int64_t>self.run.first)
+        self.cuts.append(self.run.next)
+        self.results.append(result)
         return 0
 
-    def records(self, Py_ssize_t number):
-        """Return the records of a batch in private memory."""
-        memory = bytearray(self.sizes[number] if 0 <= number < len(self.sizes) else 0)
-        self.write(memory, [0], number)
-        return memoryview(memory)
+    cdef void _note_news(self, const Record *record) noexcept:
+        self.is_news = self.is_news or record.is_news
+        self.is_full = self.is_full or record.is_full or record.is_due_earlier
+
+    cdef bint _grow(self, Appender appender, Segment segment, const Record *record) noexcept:
+        """Bring an open batch a free slot, as `append_growing`; return whether it has it."""
+        cdef Handle handle
+        cdef Damage found = UNDAMAGED  # found again by who allocates
+        cdef bint grew = False
+        handle.slot, handle.slots, handle.generation = record.slot, record.slots, record.generation
+        pool_grow(appender.memory(), ticket_of(segment), &handle, &grew, &found)
+        return grew
+
+    cdef int _begin(
+        self,
+        Appender appender,
+        Segment segment,
+        Queue *queue,
+        Record *record,
+        Damage *damage,
+        of,
+        free_unused,
+        bint compresses,
+    ) except -1:
+        """Append the next row as the first of a new batch, if memory for it is free; return a status."""
+        cdef Appending *producer = &appender.producer
+        cdef Contributions contributions = appender.contributions
+        cdef uint64_t slot_size = producer.deques.slots.slot_size, number = 0
+        cdef uint64_t size = producer.header_size + record_size(
+            record.magic, 0, record.timestamp, record.timestamp, record.body_size
+        )
+        cdef Handle handle
+        cdef Buffer buffer = Buffer()
+        cdef int status
+        if appender.pool is None or (size > slot_size and record.magic != V2):
+            return APPEND_NO_ROOM
+        if compresses and size >= producer.batch_size:
+            return APPEND_NO_ROOM
+        if not _may_contribute(producer, contributions.entry):
+            return APPEND_RING_UNREAD
+        status = pool_allocate(
+            appender.memory(), ticket_of(segment), (size + slot_size - 1) // slot_size, 1, &handle, &number, damage
+        )
+        if not number:
+            appender.pool._check(damage)
+            return APPEND_NO_ROOM
+        buffer.slot, buffer.slots, buffer.generation = handle.slot, handle.slots, handle.generation
+        status = APPEND_NO_ROOM
+        try:
+            appender.pool._check(damage)
+            if begin_first(producer, queue.entry, &handle, record):
+                contributions._expect(buffer.batch, of.topic_partition, of.lane)
+                if appender.segment is not None and not appender.asks_first:
+                    status = append_batch(
+                        producer,
+                        queue,
+                        contributions.table,
+                        contributions.entry,
+                        ticket_of(segment),
+                        handle.slot,
+                        STATE_OPEN if size < producer.batch_size else STATE_CLOSED,
+                        record,
+                        damage,
+                    )
+                if status == LOCK_TAKEN:
+                    self.run.next += 1
+                    self.run.appended, self.run.first = 1, record.index
+                    self._note(contributions, record)
+                    self._note_news(record)
+        finally:
+            if status != LOCK_TAKEN or not record.is_new:
+                appender.unused[id(buffer)] = [buffer]  # first: an interrupt must not lose it
+                free_unused()
+        return status
 
 
 # --- headers --------------------------------------------------------------------------------------

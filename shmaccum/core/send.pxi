@@ -232,7 +232,6 @@ cdef class RecordPath:
         serializers: ``key`` and ``value``, each with ``serialize(topic, data)``.
         transactions: ``current`` is the open one; None without.
         pool: allocates new batches.
-        unused: gets lists of slots that did not become batches, to be freed.
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
 
     Attributes:
@@ -243,7 +242,6 @@ cdef class RecordPath:
     cdef CallGuard guard
     cdef object pending
     cdef BufferPool pool
-    cdef dict unused
     cdef object partitions
     cdef uint64_t max_body_size
     cdef bint ignores_keys
@@ -270,11 +268,10 @@ cdef class RecordPath:
         serializers not None,
         transactions,
         BufferPool pool not None,
-        dict unused not None,
         partitions,
     ):
         self.appender, self.guard, self.pending = appender, guard, pending
-        self.pool, self.unused, self.partitions = pool, unused, partitions
+        self.pool, self.partitions = pool, partitions
         self.max_body_size, self.ignores_keys, self.is_direct = max_body_size, ignores_keys, is_direct
         self.has_interceptors, self.serializers, self.transactions = has_interceptors, serializers, transactions
         self.destinations = {}
@@ -590,26 +587,9 @@ cdef class RecordPath:
         """Write a record into a slot of this process, and make that the last batch of a deque; return a status."""
         cdef Appending *producer = &self.appender.producer
         cdef Contributions contributions = self.appender.contributions
-        cdef uint64_t slot_size = producer.deques.slots.slot_size, added
         cdef int status
-        cdef char *place = producer.deques.slots.bytes + handle.slot * slot_size
-        # To read before the write saves page faults: `RecordAppender.fault_in`.
-        load_relaxed(<word *>place)
-        added = record_write(
-            place + producer.header_size, slot_size - producer.header_size, 0, record.timestamp, record
-        )
-        batch_begin(
-            producer,
-            queue.entry,
-            handle.slot,
-            monotonic_us(),
-            producer.header_size + added,
-            1,
-            <uint64_t>record.timestamp,
-            <uint64_t>record.timestamp,
-            added,
-            0,
-        )
+        if not begin_first(producer, queue.entry, handle, record):
+            return APPEND_NO_ROOM
         opened = (<list>self.partitions.by_entry)[<Py_ssize_t>queue.entry]
         contributions._expect(handle.generation << BATCH_SLOT_BITS | handle.slot, opened.topic_partition, opened.lane)
         while True:
@@ -634,7 +614,7 @@ cdef class RecordPath:
 
     cdef int _give_back(self, Buffer buffer) except -1:
         """Free a slot that did not become a batch. An interrupt leaves it noted, to be freed by the next call."""
-        self.unused[id(buffer)] = [buffer]
+        self.appender.unused[id(buffer)] = [buffer]
         self.unplaced(buffer.batch)
         return 0
 

@@ -5,11 +5,6 @@ lock: `shmaccum.shm.distribution`. A damaged word can be at its limit: statistic
 that they are about.
 """
 
-cdef enum:
-    LEAST_STEP = 64
-    MOST_SAMPLES = 32
-
-
 cdef inline void histogram_count(HistogramEntry *histogram, uint64_t value, uint64_t times) noexcept nogil:
     """Count a value, which stands for so many, in a histogram that this process alone writes."""
     cdef uint64_t octave = 0, part = value, bucket
@@ -44,20 +39,3 @@ def count_value(Segment segment not None, uint64_t at, uint64_t value, uint64_t 
         times: for how many values it stands; 0 only notes that it may be the largest.
     """
     histogram_count(_histogram_at(segment, at), value, times)
-
-
-def count_sample(Segment segment not None, uint64_t at, const int64_t[:] values, uint64_t more):
-    """Count some of many values for all of them, evenly spaced: to count all would cost too much.
-
-    Args:
-        segment: the slab.
-        at: word index of the histogram.
-        values: of any stride; not negative.
-        more: added to each.
-    """
-    cdef HistogramEntry *histogram = _histogram_at(segment, at)
-    cdef uint64_t number = <uint64_t>values.shape[0], index = 0
-    cdef uint64_t step = max(number // MOST_SAMPLES, <uint64_t>LEAST_STEP)
-    while index < number:
-        histogram_count(histogram, <uint64_t>values[index] + more, min(step, number - index))
-        index += step

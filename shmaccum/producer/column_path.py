@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shmaccum._core import least_and_largest, stops_of_batches
+from shmaccum._core import Rows, least_and_largest, stops_of_batches
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.waits import Waits
@@ -95,8 +95,8 @@ def partition_columns(
     max_body_size: int,
     batch_size: int,
     open_room: int,
-) -> dict[int, ColumnBodies]:
-    """Encode the bodies of a batch's rows and group them by partition, each group in the rows' order.
+) -> dict[int, Rows]:
+    """Measure a batch's rows and group them by partition, each group in the rows' order.
 
     ``sticky`` chooses for rows that have neither partition nor key; ``open_room`` are the free bytes of its partition's
     open batch, as far as known. ``batch_size`` includes a batch's header.
@@ -136,7 +136,7 @@ def partition_columns(
         overhead = overhead_max_v2(largest, spread_ms, room // least)
     if partition is None and keys is None:
         runs = _sticky_runs(sizes, overhead, sticky, open_room, room)
-        return {number: bodies.part(start, stop) for number, start, stop in runs}
+        return {number: bodies.rows(start, stop) for number, start, stop in runs}
     chosen, is_open = _fixed_partitions(partition, keys, len(bodies), partition_count)
     left = np.flatnonzero(is_open)
     if len(left):
@@ -144,9 +144,7 @@ def partition_columns(
         for number, start, stop in _sticky_runs(sizes, overhead, sticky, open_room, room):
             chosen[left[start:stop]] = number
     order, groups = grouped(chosen, partition_count)
-    if len(groups) > 1:
-        bodies = bodies.take(order)
-    return {number: bodies.part(start, stop) for number, start, stop in groups}
+    return {number: bodies.rows(start, stop, order) for number, start, stop in groups}
 
 
 def _option(columns: dict[str, pa.Array], name: str) -> pa.Array | None:

@@ -143,7 +143,6 @@ class RecordPath(_core.RecordPath):
             serializers,
             transactions,
             state.slab.pool,
-            accumulator.records.unused,
             destinations.map,
         )
 

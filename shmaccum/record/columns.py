@@ -8,7 +8,7 @@ the Spark layer, only the modules of this package import pyarrow.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -145,9 +145,7 @@ class ColumnBodies:
 
     Keys and values are arrays of binary or string, of any layout, nulls allowed; None: no record has one. ``headers``
     is an array of ``list<struct<key: string, value: binary>>``; None, or a null list: none. There is one timestamp, in
-    milliseconds since the epoch, for each, or one for all. ``rows``: the number of each record in the original column.
-
-    A write raises a SerializationError if the columns' memory has changed since.
+    milliseconds since the epoch, for each, or one for all.
 
     Raises:
         SerializationError: a column is of another type or inconsistent, the columns differ in length, or a header has
@@ -166,7 +164,6 @@ class ColumnBodies:
         lengths = {len(column) for column in (keys, values, headers) if column is not None}
         if len(lengths) != 1:
             raise SerializationError(f"keys, values and headers must have one length, not {sorted(lengths) or 'none'}")
-        count = lengths.pop()
         sections = None if headers is None else _header_sections(headers)
         if headers is not None and fmt.magic != v2.MAGIC:
             if len(headers.flatten()):
@@ -175,57 +172,22 @@ class ColumnBodies:
                     "0.11.0 or newer"
                 )
             sections = None
+        self.body_sizes = np.empty(lengths.pop(), np.int64)
         self._bodies = _core.Bodies(
             fmt.magic,
             None if keys is None else cells_of("keys", keys),
             None if values is None else cells_of("values", values),
             sections,
+            self.body_sizes,
+            np.array([timestamps], np.int64) if isinstance(timestamps, int) else timestamps,
         )
-        self.body_sizes = np.empty(count, np.int64)
-        self._bodies.body_sizes(self.body_sizes)
-        if isinstance(timestamps, int):  # an array of one number with stride 0: no memory for each record
-            timestamps = np.ndarray((count,), np.int64, np.array([timestamps]), strides=(0,))
-        self.timestamps = timestamps
-        self.rows = np.arange(count)
 
     def __len__(self) -> int:
         return len(self.body_sizes)
 
-    def take(self, order: NDArray[np.int64]) -> Self:
-        """Return the bodies with these numbers, in this order: grouped by partition, for example."""
-        return self._of(order)
-
-    def part(self, start: int, stop: int) -> Self:
-        """Return the bodies ``start`` to ``stop``, without a copy."""
-        return self._of(slice(start, stop))
-
-    def _of(self, chosen: NDArray[np.int64] | slice) -> Self:
-        bodies = object.__new__(type(self))
-        bodies._bodies = self._bodies
-        bodies.body_sizes, bodies.timestamps = self.body_sizes[chosen], self.timestamps[chosen]
-        bodies.rows = self.rows[chosen]
-        return bodies
-
-    def add_to(self, room: int, first_offset: int, base_timestamp: int) -> _core.RowBatches | None:
-        """Measure the first records for a batch that already has some; return None if none fits.
-
-        ``room`` is the free bytes of the batch, ``first_offset`` the number of its records.
-        """
-        batches = self._batches()
-        return batches if batches.add_to(room, first_offset, base_timestamp) else None
-
-    def lay_out(self, first: int, room: int, most: int) -> _core.RowBatches:
-        """Lay records out over new batches. Those behind the last of its ``cuts`` are not in them.
-
-        A record that is larger than a whole batch gets its own batch. ``room`` is the bytes for records in a batch;
-        there are at most ``most`` batches.
-        """
-        batches = self._batches()
-        batches.lay_out(first, room, most)
-        return batches
-
-    def _batches(self) -> _core.RowBatches:
-        return _core.RowBatches(_core.Rows(self._bodies, self.rows, self.body_sizes, self.timestamps))
+    def rows(self, start: int, stop: int, order: NDArray[np.int64] | None = None) -> _core.Rows:
+        """Return the rows from one place to another, in an order of their numbers, to be appended."""
+        return _core.Rows(self._bodies, order, start, stop)
 
 
 def cells_of(name: str, array: pa.Array) -> _core.Cells:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from core_producers import (
     NO_ROOM,
@@ -112,7 +113,7 @@ def test_a_damaged_deque_is_an_error(slab: Slab, producer: Producer, words: list
         producer.append(body_of(b"b" * 150))
     if words == [("headers", "generation", 0, 0)]:
         with pytest.raises(Damaged, match=said):
-            producer.core.append_rows(*rows_for(producer, 0, [b"a"], 0))
+            Columns(producer, [b"a"]).append()
     assert slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION).owner == 0
     if words[0][0] == "partitions":
         producer.append(body_of(b"b" * 150))
@@ -137,14 +138,10 @@ def test_places_that_do_not_exist_are_refused_and_so_is_a_closed_appender(slab: 
         core.append(0, 3, 0, 0, b"", 0)
     with pytest.raises(ValueError, match="does not fit"):
         core.write_first(0, 0, bytes(SLOT_SIZE))
-    with pytest.raises(ValueError, match="65 batches, of 64"):
-        core.append_batches(0, 0, 0, [Buffer()] * 65, True)
     calls = (
         lambda: core.append(20, 0, 0, 0, b"", 0),
         lambda: core.append_batch(0, 0, 0, 0, b"", 0, 4, True),
         lambda: core.begin(0, 4, 0, 0, 0, 0, 0, 0),
-        lambda: core.append_rows(0, 0, 0, Buffer(4, 1, 1), 0, b"", 0, 0, 0),
-        lambda: core.append_batches(0, 0, 0, [Buffer(4, 1, 1)], True),
         lambda: core.write_first(4, 0, b""),
     )
     for call in calls:
@@ -162,20 +159,43 @@ def test_places_that_do_not_exist_are_refused_and_so_is_a_closed_appender(slab: 
 # --- rows of columns ------------------------------------------------------------------------------
 
 
-def encoded(values: list[bytes], first: int = 0, base_timestamp: int = 0, timestamp: int = 0) -> bytes:
-    """Return records as columns encode them."""
-    return b"".join(
-        v2.encode_record(index, timestamp, base_timestamp, body_of(value)) for index, value in enumerate(values, first)
-    )
+QUEUE = SimpleNamespace(topic_partition="t-3", lane=0)
 
 
-def rows_for(producer: Producer, slot: int, values: list[bytes], timestamp: int) -> tuple[Any, ...]:
-    """Return the arguments of `Appender.append_rows` for the batch in a slot as it is now."""
-    headers = producer.slab.segment.view("headers")
-    commit, base, generation = (int(headers[name][slot]) for name in ("commit", "base_timestamp", "generation"))
-    rows = encoded(values, commit >> 1 & 0xFFFFFF, base, timestamp)
-    batch = producer.slab.core.Buffer(slot, 1, generation)
-    return PARTITION, 0, 0, batch, commit, rows, len(values), timestamp, 99
+class Columns:
+    """Values as rows for a producer."""
+
+    def __init__(
+        self, producer: Producer, values: list[bytes], timestamp: int = 0, core: Any = _core, queue: Any = QUEUE
+    ) -> None:
+        self.producer, self.queue, self.freed = producer, queue, list[Buffer]()
+        offsets = np.cumsum([0, *map(len, values)])
+        cells = core.Cells(len(values), 0, 8, 0, None, offsets, b"".join(values))
+        self.sizes = np.empty(len(values), np.int64)
+        bodies = core.Bodies(2, None, cells, None, self.sizes, np.array([timestamp]))
+        self.rows = core.Rows(bodies, None, 0, len(values))
+
+    def append(self, lane: int = 0, lane_generation: int = 0) -> tuple[Any, ...]:
+        self.producer.slab.be(self.producer.entry)
+        outcome: tuple[Any, ...] = self.rows.append(
+            PARTITION, lane, lane_generation, self.producer.core, self.queue, self.free_unused, False
+        )
+        return outcome
+
+    def free_unused(self) -> None:
+        for (buffer,) in self.producer.core.unused.values():
+            self.producer.contributions.withdraw(buffer.batch)
+            self.producer.slab.pool.free(buffer)
+            self.freed.append(buffer)
+        self.producer.core.unused.clear()
+
+    def append_all(self) -> None:
+        while self.rows.left:
+            status, batch, *_ = self.append()
+            if status == NOT_CONTRIBUTOR:
+                self.producer.contributions.expect(batch, "t-3")
+            else:
+                assert status == LOCK_TAKEN
 
 
 def test_a_batch_that_is_not_begun_is_not_the_open_one(slab: Slab) -> None:
@@ -195,100 +215,97 @@ def test_a_batch_that_is_not_begun_is_not_the_open_one(slab: Slab) -> None:
     assert producer.core.open_batch(PARTITION) is None
 
 
-def begin_all(producer: Producer, batches_of: list[list[bytes]], timestamp: int) -> list[Buffer]:
-    """Write whole batches into new slots."""
-    slab, buffers = producer.slab, producer.slab.take(1, len(batches_of))
-    data = slab.segment.writable()
-    for buffer, values in zip(buffers, batches_of, strict=True):
-        records = encoded(values, 0, timestamp, timestamp)
-        begin = len(data) - (slab.slot_count - buffer.slot) * SLOT_SIZE + v2.HEADER_SIZE
-        data[begin : begin + len(records)] = records
-        size = v2.HEADER_SIZE + len(records)
-        producer.core.begin(PARTITION, buffer.slot, 1_000_000, size, len(values), timestamp, timestamp, 99)
-    return buffers
-
-
-def test_rows_go_into_an_open_batch_that_is_as_it_was(slab: Slab) -> None:
-    producer, other = Producer(slab, linger_ms=2), Producer(slab, entry=2, linger_ms=50)
+def test_rows_go_into_an_open_batch_and_into_new_ones() -> None:
+    slab = Slab(6, slot_size=SLOT_SIZE)
+    other = Producer(slab, entry=2, linger_ms=50)
     other.append(body_of(b"first"), 10)
-    slab.be(LIVING)
-    rows = rows_for(producer, 0, [b"a", b"b"], 1)
-    assert producer.core.append_rows(*rows)[:2] == (NOT_CONTRIBUTOR, 1 << 24)
-    producer.contributions.expect(1 << 24, "of a thread that has withdrawn it")
-    producer.contributions.withdraw(1 << 24)
+    producer = Producer(slab, linger_ms=2, max_bytes=SLOT_SIZE)
+    columns = Columns(producer, [b"a" * 80, b"b", b"c" * 80, b"d" * 80, b"e" * 80], 7)
+    assert columns.append()[:2] == (NOT_CONTRIBUTOR, 1 << 24)
     producer.contributions.expect(1 << 24, "t-3")
-    status, result, is_full, is_new, _ = producer.core.append_rows(*rows)
-    assert (status, result.batch, is_full, is_new) == (LOCK_TAKEN, 1 << 24, True, False), "it is due earlier"
-    assert records_of(slab) == [(b"first", 10), (b"a", 1), (b"b", 1)]
+    columns.append_all()
+    values = [b"first", b"a" * 80, b"b", b"c" * 80, b"d" * 80, b"e" * 80]
+    assert records_of(slab) == list(zip(values, [10, *[7] * 5], strict=True))
+    states = [SlotState.CLOSED] * 2 + [SlotState.OPEN]
+    assert [(state, count) for state, count, _ in batches(slab)] == list(zip(states, (3, 2, 1), strict=True))
+    assert [result.batch & 0xFFFFFF for result in columns.rows.results] == [slot for slot, _ in queued(slab)]
+    assert (columns.rows.cuts, columns.rows.firsts) == ([0, 2, 4, 5], [1, 0, 0])
+    assert columns.rows.is_news
+    assert columns.rows.take_news(), "a full batch"
+    assert not columns.rows.is_news
     words = {name: int(slab.segment.view("headers")[name][0]) for name in ("max_record", "linger")}
-    assert words == {"max_record": 99, "linger": 2 << 8}
-    assert slab.segment.view("headers")["contributors"][0].tolist() == [1 << LIVING | 1 << 2]
-    assert slab.get("processes", "records", LIVING) == 2
-    assert producer.core.append_rows(*rows)[0] == NO_ROOM, "the batch has grown since"
-    other.append(body_of(bytes(150)))
-    other.append(body_of(bytes(150)))
-    slab.be(LIVING)
-    assert producer.core.append_rows(*rows_for(producer, 0, [b"late"], 1))[0] == NO_ROOM, "it is closed"
-    slot = queued(slab)[-1][0]
-    rows = rows_for(producer, slot, [b"late"], 1)
-    slab.add("headers", "generation", 1, slot)
-    producer.contributions.expect(rows[4], "t-3")
-    assert producer.core.append_rows(*rows)[0] == NO_ROOM, "another batch is in its slot"
+    assert words == {"max_record": 89, "linger": 2 << 8}, "it is due earlier"
+    size = sum(len(data) - v2.HEADER_SIZE for _, _, data in batches(slab)) - 12
+    assert [slab.get("processes", name, LIVING) for name in ("records", "batches", "bytes")] == [5, 2, size]
+    assert not columns.freed
     assert violations(slab.segment) == []
 
 
-def test_damage_keeps_all_batches_out(slab: Slab, producer: Producer) -> None:
-    producer.append(body_of(b"open"))
-    buffers = begin_all(producer, [[b"a"], [b"b"]], 0)
-    for buffer in buffers:
-        producer.contributions.expect(buffer.batch, "t-3")
-    slab.set("partitions", "open", 0, PARTITION)
-    slab.set("partitions", "tail", 99, PARTITION)
-    with pytest.raises(Damaged, match="leads to slot 98"):
-        producer.core.append_batches(PARTITION, 0, 0, buffers, True)
-    assert all(map(slab.pool.is_taken, buffers))
-    assert slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION).owner == 0
-    assert slab.get("partitions", "tail", PARTITION) == 1
+def test_rows_make_a_batch_grow_and_lie_in_several_slots() -> None:
+    slab = Slab(12, slot_size=SLOT_SIZE)
+    producer = Producer(slab, max_bytes=4 * SLOT_SIZE)
+    slab.set("partitions", "in_flight", 1, PARTITION)
+    values = [bytes([number]) * (number % 50) for number in range(1, 60)]
+    columns = Columns(producer, values)
+    columns.append_all()
+    assert [value for value, _ in records_of(slab)] == values
+    assert next(len(slab.chain(Buffer(slot, 1, 0))) for slot, _ in queued(slab)) == 4
+    assert violations(slab.segment) == []
 
 
-def test_rows_that_fill_a_batch_make_it_full_and_more_find_no_room(slab: Slab, producer: Producer) -> None:
-    producer.append(body_of(b"first"))
-    rest = SLOT_SIZE - (slab.get("headers", "commit") >> 25)
-    assert producer.core.append_rows(*rows_for(producer, 0, [bytes(rest)], 0))[0] == NO_ROOM
-    assert producer.core.append_rows(*rows_for(producer, 0, [bytes(rest - 9)], 0))[::2] == (LOCK_TAKEN, True, 0)
-
-
-def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
-    slab = Slab(6, slot_size=SLOT_SIZE)
-    producer = Producer(slab)
-    producer.append(body_of(b"open"), 1)
-    buffers = begin_all(producer, [[b"a", b"b"], [b"c"], [b"d"]], 7)
-    assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[:2] == (NOT_CONTRIBUTOR, buffers[0].batch)
-    for buffer in buffers:
-        producer.contributions.expect(buffer.batch, "t-3")
+def test_rows_wait_for_memory_and_for_completions_to_be_read(slab: Slab) -> None:
+    producer = Producer(slab, max_bytes=SLOT_SIZE)
+    columns = Columns(producer, [b"a", bytes(2 * SLOT_SIZE), bytes(9 * SLOT_SIZE)])
     tail = slab.word("processes", "ring_tail", LIVING)
     slab.words[tail] += 1
-    assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == RING_UNREAD
+    assert columns.append()[0] == RING_UNREAD
     slab.words[tail] -= 1
-    outcome = producer.core.append_batches(PARTITION, 0, 0, buffers, True)
-    assert (outcome[0], outcome[3]) == (LOCK_TAKEN, True)
-    states = [SlotState.CLOSED] * 3 + [SlotState.OPEN]
-    assert [(state, count) for state, count, _ in batches(slab)] == list(zip(states, (1, 2, 1, 1), strict=True))
-    assert records_of(slab) == [(b"open", 1), (b"a", 7), (b"b", 7), (b"c", 7), (b"d", 7)]
-    size = sum(len(data) - v2.HEADER_SIZE for _, _, data in batches(slab))
-    assert [slab.get("processes", name, LIVING) for name in ("records", "batches", "bytes")] == [5, 4, size]
+    assert columns.append()[0] == NO_ROOM
+    assert columns.rows.left == 1, "there are not as many slots"
+    assert [len(slab.chain(Buffer(slot, 1, 0))) for slot, _ in queued(slab)] == [1, 3]
+    assert columns.rows.next_record() == (0, body_of(bytes(9 * SLOT_SIZE)))
+    slab.take(1)
+    assert Columns(producer, [b"b"]).append()[0] == NO_ROOM
+    assert Columns(Producer(slab), [b"c"]).append()[0] == NO_ROOM, "a producer without a pool"
+
+
+def test_a_row_goes_into_a_batch_that_another_process_has_begun_meanwhile(slab: Slab) -> None:
+    other, producer = Producer(slab, entry=2), Producer(slab, max_bytes=SLOT_SIZE)
+
+    class Meanwhile:
+        """A deque to which another process appends before it is asked for its partition."""
+
+        lane = 0
+
+        @property
+        def topic_partition(self) -> str:
+            other.append(body_of(b"theirs"), 10)
+            slab.be(LIVING)
+            producer.contributions.expect(1 << 24 | queued(slab)[0][0], "t-3")
+            return "t-3"
+
+    columns = Columns(producer, [b"mine", b"too"], 20, queue=Meanwhile())
+    assert columns.append()[0] == LOCK_TAKEN
+    assert records_of(slab) == [(b"theirs", 10), (b"mine", 20), (b"too", 20)]
+    assert (columns.rows.cuts, columns.rows.firsts) == ([0, 2], [1])
+    assert len(columns.freed) == 1
+    assert slab.pool.free_slots == 3
     assert violations(slab.segment) == []
-    buffers = begin_all(producer, [[b"e"]], 8)
-    producer.contributions.expect(buffers[0].batch, "t-3")
-    assert producer.core.append_batches(PARTITION, 0, 0, buffers, False)[0] == LOCK_TAKEN
-    assert [state for state, _, _ in batches(slab)] == [SlotState.CLOSED] * 5
 
 
-def test_rows_and_batches_of_a_transaction_that_has_ended(slab: Slab, producer: Producer) -> None:
+def test_a_batch_takes_no_more_rows_than_its_word_counts(slab: Slab) -> None:
+    producer = Producer(slab)
+    producer.append(body_of(b"first"))
+    commit = slab.get("headers", "commit", 0)
+    slab.set("headers", "commit", commit & ~(0xFFFFFF << 1) | (0xFFFFFF - 3) << 1, 0)
+    columns = Columns(producer, [b""] * 9)
+    assert columns.append()[0] == NO_ROOM
+    assert columns.rows.left == 6
+
+
+def test_rows_of_a_transaction_that_has_ended(slab: Slab, producer: Producer) -> None:
     producer.append(body_of(b"open"))
-    rows = rows_for(producer, 0, [b"a"], 0)
-    assert producer.core.append_rows(PARTITION, 1, 7, *rows[3:])[0] == LEASE_OVER
-    assert producer.core.append_batches(PARTITION, 1, 7, begin_all(producer, [[b"a"]], 0), True)[0] == LEASE_OVER
+    assert Columns(producer, [b"a"]).append(1, 7)[0] == LEASE_OVER
     assert records_of(slab) == [(b"open", 0)]
 
 
@@ -296,10 +313,10 @@ def test_rows_and_batches_of_a_transaction_that_has_ended(slab: Slab, producer: 
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: ModuleType, start: str) -> None:
-    """Rows of one section are there all or none; of several batches, the first ones."""
+def test_a_death_at_any_step_keeps_the_first_rows(stepping: ModuleType, start: str) -> None:
     before = records_at(*STARTS[start])
-    whole = [*before, *[(b"x", 50), (b"y", 50)] * bool(before), *((value, 60) for value in (b"1", b"2", b"3", b"4"))]
+    values = [b"x", b"y", b"z" * 150, b"1", b"2"]
+    whole = [*before, *((value, 60) for value in values)]
     most = len(before)
 
     def begin() -> Producer:
@@ -309,21 +326,11 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
         return survivor
 
     def append(survivor: Producer) -> None:
-        slab = survivor.slab
-        victim = Producer(slab, stepping, DYING)
-        if opened := slab.get("partitions", "open", PARTITION):
-            rows = rows_for(victim, opened - 1, [b"x", b"y"], 50)
-            victim.contributions.expect(rows[3].batch, "t-3")
-            assert victim.core.append_rows(*rows)[0] == LOCK_TAKEN
-        buffers = begin_all(victim, [[b"1", b"2"], [b"3"], [b"4"]], 60)
-        for buffer in buffers:
-            victim.contributions.expect(buffer.batch, "t-3")
-        assert victim.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == LOCK_TAKEN
+        Columns(Producer(survivor.slab, stepping, DYING, max_bytes=SLOT_SIZE), values, 60, stepping).append_all()
 
     for survivor, _ in deaths(begin, append):
         found = recovered(survivor.slab, whole, most)
         most = len(found)
-        assert [value for value, _ in found][-1:] not in ([b"x"], [b"1"]), "the other row is there, too"
         survivor.append(body_of(b"after"), 5)
         assert records_of(survivor.slab) == [*found, (b"after", 5)]
     assert most == len(whole)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shmaccum._core import COMMIT_COUNT_MASK, Bodies, Cells, RowBatches, Rows
+from shmaccum._core import Bodies, Cells, Rows
 from shmaccum.errors import SerializationError
 
 OFFSETS = np.array([0, 3, 6, 9], np.int32)
 
 
-def batches(count: int = 3) -> RowBatches:
-    records = Bodies(2, None, Cells(3, 0, 4, 0, None, OFFSETS, b"abcabcabc"), None)
-    ready = RowBatches(Rows(records, np.arange(count), np.full(count, 6), np.zeros(count, np.int64)))
-    assert ready.lay_out(0, 100, 1) == count
-    return ready
+def bodies(sizes: int = 3, timestamps: int = 1) -> Bodies:
+    cells = Cells(3, 0, 4, 0, None, OFFSETS, b"abcabcabc")
+    return Bodies(2, None, cells, None, np.empty(sizes, np.int64), np.zeros(timestamps, np.int64))
 
 
 @pytest.mark.parametrize(
@@ -37,34 +35,19 @@ def test_shapes_that_no_column_has(shape: tuple) -> None:
         Cells(*shape, None, OFFSETS, b"abc")
 
 
-def test_nothing_is_written_behind_the_memory_and_no_more_than_was_measured() -> None:
-    ready = batches()
-    memory = memoryview(bytearray(100))
-    for place in (-1, 80, 100, 1 << 60):
-        with pytest.raises(IndexError):
-            ready.write(memory, [place])
-        assert not any(memory)
-    ready.sizes[0] -= 1
-    with pytest.raises(SerializationError, match="changed"):
-        ready.write(memory, [0])
-    assert not any(memory[ready.sizes[0] :])
-
-
-def test_rows_and_batches_that_there_are_not() -> None:
-    ready = batches()
-    with pytest.raises(IndexError):
-        ready.records(1)
-    with pytest.raises(IndexError):
-        ready.write(memoryview(bytearray(100)), [0, 50])
+def test_rows_that_there_are_not() -> None:
+    assert Rows(bodies(), None, 3, 3).left == 0
+    assert Rows(bodies(2), np.zeros(9, np.int64), 4, 9).left == 5
+    for start, stop in ((-1, 2), (2, 1), (0, 4)):
+        with pytest.raises(IndexError, match="no rows"):
+            Rows(bodies(), None, start, stop)
     with pytest.raises(SerializationError, match="row 3"):
-        batches(4).records(0)
-    with pytest.raises(ValueError, match="without bodies"):
-        RowBatches(Rows.__new__(Rows))
-    for lengths in ((2, 3, 3), (3, 2, 3), (3, 3, 2)):
-        with pytest.raises(IndexError, match="2"):
-            Rows(Bodies(2, None, None, None), *(np.zeros(length, np.int64) for length in lengths))
-
-
-@pytest.mark.parametrize("left", [0, 2])
-def test_a_batch_takes_no_more_records_than_its_word_counts(left: int) -> None:
-    assert batches().add_to(100, COMMIT_COUNT_MASK - left, 0) == left
+        bodies(4)
+    for timestamps in (0, 2, 4):
+        with pytest.raises(IndexError, match=f"{timestamps} timestamps of 3"):
+            bodies(3, timestamps)
+    for number in (-1, 3, 1 << 62):
+        with pytest.raises(SerializationError, match="changed"):
+            Rows(bodies(), np.array([number]), 0, 1).next_record()
+    with pytest.raises(SerializationError, match="changed"):
+        Rows(bodies(), None, 3, 3).next_record()

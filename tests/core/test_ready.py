@@ -71,7 +71,8 @@ def append_other(ready: Ready, entry: int = OTHER) -> int:
     added = ready.producer.core.write_first(other.slot, 0, body_of(b"x" * BODY))
     ready.producer.core.begin(entry, other.slot, 1000 * CREATED_MS, 61 + added, 1, 0, 0, added)
     ready.producer.contributions.expect(other.batch, f"t-{entry}")
-    assert ready.producer.core.append_batches(entry, 0, 0, [other], False)[0] == LOCK_TAKEN
+    outcome = ready.producer.core.append_batch(entry, 0, 0, 0, body_of(b"x" * BODY), 0, other.slot, False)
+    assert outcome[0] == LOCK_TAKEN
     return other.slot
 
 

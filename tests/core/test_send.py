@@ -65,9 +65,9 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
             self.guard = core.CallGuard()
             self.guard.closed = False
             self.ring = Ring(slab, entry)
-            self.unused: dict[int, list[Any]] = {}
             self.wakes: list[bool] = []
             self.errors: list[BaseException] = []
+            self.unused = producer.core.unused
             self.appender, self.callbacks = producer.core, producer.contributions.callbacks
             self.contributions = producer.contributions
             self.sticky = Sticky(SLOT_SIZE)
@@ -83,7 +83,6 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
                 SimpleNamespace(key=self, value=self),
                 None,
                 slab.pool,
-                self.unused,
                 SimpleNamespace(by_entry=[SimpleNamespace(topic_partition=f"p-{n}", lane=0) for n in range(20)]),
             )
             self.lead("t", core.Destination(GENERATION, COUNT, self.sticky))

@@ -38,14 +38,15 @@ def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize(
     ("who", "codec", "low", "high"),
-    [("producer", "zstd", 1, 19), ("sealer", "gzip", 1, 9), ("thread", "lz4", 9, 12), ("thread", "zstd", 1, 19)],
+    [("producer", "zstd", 1, 19), ("sealer", "gzip", 1, 9), ("thread", "lz4", 9, 12), ("rows", "zstd", 1, 19)],
 )
 def test_all_compress_at_the_set_level(
     who: str, codec: str, low: int, high: int, settings: Settings, log_dir: Path
 ) -> None:
-    """Columns are the producer's to compress, a large batch of records that of a thread of the sender."""
+    """A large record is the producer's to compress, a large batch of records or rows that of a thread of the sender."""
     text = b" ".join(b"%d" % (number * number % 997) for number in range(20_000))
-    values = [text[start : start + 500] for start in range(0, 7000 if who == "sealer" else len(text), 500)]
+    size = len(text) if who == "producer" else 500
+    values = [text[start : start + size] for start in range(0, 7000 if who == "sealer" else len(text), size)]
     sizes = []
     for level in (low, high):
         directory = log_dir.with_name(f"level-{level}")
@@ -53,7 +54,7 @@ def test_all_compress_at_the_set_level(
         config = settings(**changes, linger_ms=60_000, batch_size=8192 if who == "producer" else 1 << 17)
         config |= {"log.dir": str(directory)}
         with Producer(config) as producer:
-            if who == "producer":
+            if who == "rows":
                 producer.send_batch("t", pa.record_batch([pa.array(values, pa.binary())], names=["value"]))
             else:
                 for value in values:

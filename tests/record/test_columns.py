@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from random import Random
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
-from record_batches import NOW, Sample, examples, few_examples, samples
+from record_batches import NOW, examples, few_examples, samples
 
-from shmaccum._core import RowBatches, least_and_largest, stops_of_batches
+from shmaccum._core import FutureRecordMetadata, ProduceRequestResult, Rows, least_and_largest, stops_of_batches
+from shmaccum.cluster import TopicPartition
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
 from shmaccum.record.columns import UNKNOWN_PARTITION, ColumnBodies, grouped, partitions_for_keys
 from shmaccum.record.format import RecordFormat, record_format
 
+RESULT = ProduceRequestResult(TopicPartition("t", 0), 1, None)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -27,37 +27,23 @@ def header_array(rows: Sequence[Sequence[tuple[str, bytes | None]] | None], kind
     return pa.array(entries, kind)
 
 
-def split(ready: RowBatches) -> list[bytes]:
-    """Return the records of each batch; those of all but the first, from where they are written to."""
-    sizes = ready.sizes
-    places = [number + sum(sizes[1:number]) for number in range(1, len(sizes))]
-    memory = memoryview(bytearray(sum(sizes[1:]) + len(sizes) + 1))
-    ready.write(memory, places, 1)
-    written = [bytes(memory[place : place + size]) for place, size in zip(places, sizes[1:], strict=True)]
-    for place, records in zip(places, written, strict=True):
-        memory[place : place + len(records)] = bytes(len(records))
-    assert not any(memory)  # nothing is written to any other place
-    first = bytes(ready.records(0))
-    assert len(first) == sizes[0]
-    return [first, *written]
-
-
-def laid_out(bodies: ColumnBodies, first: int, room: int, most: int) -> Iterator[RowBatches]:
-    """Yield the batches of all records, some at a time."""
-    while first < len(bodies):
-        yield (ready := bodies.lay_out(first, room, most))
-        first = ready.cuts[-1]
+def bodies_of(rows: Rows) -> list[tuple[int, bytes]]:
+    """Return the timestamp and the body of each row, as of one that is appended alone."""
+    found = []
+    while rows.left:
+        found.append(rows.next_record())
+        rows.note(FutureRecordMetadata(RESULT, len(found), 0))
+    return found
 
 
 def encode_all(fmt: RecordFormat, *columns: pa.Array | None) -> list[bytes]:
-    """Return the records, each of them the first one of a batch."""
     bodies = ColumnBodies(fmt, *columns, NOW)
-    return [batch for ready in laid_out(bodies, 0, 1, 2) for batch in split(ready)]
+    return [body for _, body in bodies_of(bodies.rows(0, len(bodies)))]
 
 
 def one_by_one(fmt: RecordFormat, keys: Sequence, values: Sequence, headers: Sequence) -> list[bytes]:
     rows = zip(keys, values, headers, strict=True)
-    return [fmt.encode_record(0, NOW, NOW, fmt.encode_body(key, value, row or ())) for key, value, row in rows]
+    return [fmt.encode_body(key, value, row or ()) for key, value, row in rows]
 
 
 @pytest.mark.parametrize("magic", [1, 2])
@@ -75,91 +61,14 @@ def test_columns_give_the_bytes_of_single_records(magic: int, data: st.DataObjec
         header_array([record.headers for record in records])[skipped:],
         np.array([record.timestamp for record in records], np.int64)[skipped:],
     )
-    rows = data.draw(st.permutations(range(count - skipped)), label="order")
-    taken = columns.take(np.array(rows, np.int64))
-    assert taken.rows.tolist() == rows
-    chosen = [records[skipped + row] for row in rows]
-    assert taken.body_sizes.tolist() == [
-        len(fmt.encode_body(record.key, record.value, record.headers)) for record in chosen
-    ]
-    check_batches(fmt, taken, chosen, data)
-
-
-def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample], data: st.DataObject) -> None:
-    """Lay some of the records out over batches, and compare with each encoded alone."""
-    if not records:
-        return
-    skipped = data.draw(st.integers(0, len(records) - 1), label="rows that are not of the part")
-    bodies, records = bodies.part(skipped, len(records)), records[skipped:]
-    rooms = st.integers(0, 500) | st.integers(0, 100_000)
-    added = 0
-    if data.draw(st.booleans(), label="there is an open batch"):
-        room, first_offset = data.draw(rooms, label="its room"), data.draw(st.sampled_from([1, 60, 64, 8190]))
-        base_timestamp = data.draw(st.integers(NOW - 70, NOW + 70), label="base timestamp")
-        ready = bodies.add_to(room, first_offset, base_timestamp)
-        if ready is not None:
-            added = check_ready(fmt, ready, 0, records, room, first_offset, base_timestamp)
-    room, most = data.draw(rooms, label="room"), data.draw(st.integers(1, 3), label="batches at a time")
-    first = added
-    for ready in laid_out(bodies, first, room, most):
-        stop = check_ready(fmt, ready, first, records, room)
-        assert len(ready.sizes) == most or (len(ready.sizes) < most and stop == len(records))
-        first = stop
-    assert first == len(records)
-
-
-def check_ready(
-    fmt: RecordFormat,
-    ready: RowBatches,
-    first: int,
-    records: list[Sample],
-    room: int,
-    first_offset: int = 0,
-    base_timestamp: int | None = None,
-) -> int:
-    """Compare batches with their records encoded one by one; return the record behind them."""
-    assert ready.cuts[0] == first
-    expected, bases = [], []
-    for start, end in itertools.pairwise(ready.cuts):
-        bases.append(records[start].timestamp if base_timestamp is None else base_timestamp)
-        expected.append(
-            [
-                fmt.encode_record(
-                    place, record.timestamp, bases[-1], fmt.encode_body(record.key, record.value, record.headers)
-                )
-                for place, record in enumerate(records[start:end], first_offset)
-            ]
-        )
-    assert split(ready) == [b"".join(batch) for batch in expected]
-    assert ready.sizes == [sum(map(len, batch)) for batch in expected]
-    assert ready.largest == [max(map(len, batch)) for batch in expected]
-    assert ready.base_timestamps == bases
-    assert ready.max_timestamps == [
-        max(record.timestamp for record in records[start:end]) for start, end in itertools.pairwise(ready.cuts)
-    ]
-    for batch, size in zip(expected, ready.sizes, strict=True):
-        assert size <= room or (len(batch) == 1 and base_timestamp is None)
-    return ready.cuts[-1]
-
-
-one_size = st.tuples(st.integers(1, 200), st.sampled_from([None, 0, 1, 63, 64]), st.sampled_from([None, 0, 9, 100]))
-
-
-@few_examples
-@given(one_size, st.data())
-def test_records_of_one_size_give_the_same_bytes(
-    shape: tuple[int, int | None, int | None], data: st.DataObject
-) -> None:
-    count, *sizes = shape
-    fields = [
-        [None if size is None else random.randbytes(size) for _ in range(count)]
-        for random, size in zip((Random(1), Random(2)), sizes, strict=True)
-    ]
-    fmt = record_format(2)
-    bodies = ColumnBodies(fmt, *(pa.array(field, pa.binary()) for field in fields), None, NOW)
-    rows = np.random.default_rng(1).permutation(count)
-    records = [Sample(fields[0][row], fields[1][row], (), NOW) for row in rows.tolist()]
-    check_batches(fmt, bodies.take(rows), records, data)
+    order = data.draw(st.none() | st.permutations(range(count - skipped)), label="order")
+    start = data.draw(st.integers(0, count - skipped), label="rows before the first one")
+    rows = columns.rows(start, count - skipped, None if order is None else np.array(order, np.int64))
+    chosen = [records[skipped + row] for row in range(count - skipped)]
+    encoded = [fmt.encode_body(record.key, record.value, record.headers) for record in chosen]
+    assert columns.body_sizes.tolist() == list(map(len, encoded))
+    expected = [(chosen[row].timestamp, encoded[row]) for row in (order or range(len(chosen)))]
+    assert bodies_of(rows) == expected[start:]
 
 
 def test_bytes_beneath_a_null_are_not_sent() -> None:
@@ -198,32 +107,6 @@ def test_old_formats_have_no_headers() -> None:
         ColumnBodies(fmt, None, pa.array([b"v"]), header_array([[("h", b"")]]), NOW)
 
 
-@few_examples
-@given(st.data(), st.integers(1, 2000), st.sampled_from([0, 60, 8190]))
-def test_records_are_laid_out_over_batches(data: st.DataObject, room: int, first_offset: int) -> None:
-    """As many go into a batch as surely fit: what they are reckoned to take is exact, or a few bytes more for each."""
-    sizes = data.draw(st.lists(st.integers(0, 120), min_size=1, max_size=150), label="sizes")
-    fmt = record_format(2)
-    bodies = ColumnBodies(fmt, None, pa.array(map(bytes, sizes), pa.binary()), None, NOW)
-    taken = [len(fmt.encode_record(0, NOW, NOW, fmt.encode_body(None, bytes(size), ()))) for size in sizes]
-
-    def is_full(size: int, start: int, end: int) -> bool:
-        spare = 4
-        return end == len(taken) or size + taken[end] + spare > room
-
-    ready = bodies.add_to(room, first_offset, NOW)
-    if ready is None:
-        assert is_full(0, 0, 0)
-    else:
-        assert ready.sizes[0] <= room
-        assert is_full(ready.sizes[0], 0, ready.cuts[1])
-    first = data.draw(st.integers(0, len(sizes) - 1), label="first")
-    for ready in laid_out(bodies, first, room, 4):
-        for size, (start, end) in zip(ready.sizes, itertools.pairwise(ready.cuts), strict=True):
-            assert size <= room or end == start + 1
-            assert is_full(size, start, end)
-
-
 def changeable(kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
     """Return a column of three cells of three bytes, and its offsets, which can be changed."""
     offsets = np.array([0, 3, 6, 9], np.int64 if pa.types.is_large_binary(kind) else np.int32)
@@ -250,15 +133,11 @@ def test_offsets_that_lead_elsewhere_are_refused(name: str, kind: pa.DataType, w
 @wrong_offsets
 @offset_kinds
 def test_offsets_that_are_changed_later_lead_nowhere(kind: pa.DataType, wrong: list[int]) -> None:
-    """No byte behind the batch is written."""
     column, offsets = changeable(kind)
-    ready = ColumnBodies(record_format(2), column, column, None, NOW).lay_out(0, 1000, 1)
+    rows = ColumnBodies(record_format(2), column, column, None, NOW).rows(0, 3)
     offsets[:] = wrong
-    memory = memoryview(bytearray(ready.sizes[0] + 20))
-    with pytest.raises(SerializationError):
-        ready.write(memory, [10])
-    assert not any(memory[:10])
-    assert not any(memory[-10:])
+    with pytest.raises(SerializationError, match="changed"):
+        bodies_of(rows)
 
 
 def changeable_headers() -> tuple[pa.Array, dict[str, np.ndarray]]:
@@ -290,10 +169,8 @@ def test_views_of_nulls_are_not_followed() -> None:
     views[1] = -1, 1 << 30, 1 << 30, 1 << 30
     validity = pa.py_buffer(bytes([0b101]))
     column = pa.Array.from_buffers(pa.binary_view(), 3, [validity, pa.py_buffer(views)])
-    ready = ColumnBodies(record_format(2), None, column, None, NOW).lay_out(0, 1000, 1)
     plain = pa.array([b"", None, b""], pa.binary())
-    expected = ColumnBodies(record_format(2), None, plain, None, NOW).lay_out(0, 1000, 1)
-    assert bytes(ready.records(0)) == bytes(expected.records(0))
+    assert encode_all(record_format(2), None, column, None) == encode_all(record_format(2), None, plain, None)
 
 
 # --- how rows are shared out: by partitions, and by the batches that they fill ----------------------------

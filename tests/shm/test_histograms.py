@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from core_slabs import empty_segment
 from histograms import bucket_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum._core import HISTOGRAM_BUCKETS, Geometry, Histogram, count_sample, count_value
+from shmaccum._core import HISTOGRAM_BUCKETS, Geometry, Histogram, count_value
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution, least_of
 from shmaccum.shm.layout import OfSender
@@ -54,25 +53,6 @@ def test_a_percentile_is_within_the_width_of_a_bucket(values: list[int], percent
     assert true <= found.percentile(percent) <= max(true, true * 9 // 8)
 
 
-@given(VALUES, st.sampled_from((1, 40)), st.integers(0, 20))
-def test_some_of_many_values_stand_for_all(values: list[int], often: int, more: int) -> None:
-    values = values * often
-    step = max(64, len(values) // 32)
-    one_by_one = counted([value + more for value in values[::step] for _ in range(step)][: len(values)])
-    counted([])
-    count_sample(SEGMENT, AT, np.repeat(np.array(values, np.int64), 2)[::2], more)
-    at_once = distribution.read(WORDS, AT)
-    assert at_once == one_by_one
-    assert at_once.count == len(values)
-
-
-def test_equal_values_of_stride_0_count() -> None:
-    counted([])
-    count_sample(SEGMENT, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
-    counts = tuple(1000 if bucket == bucket_of(105) else 0 for bucket in range(HISTOGRAM_BUCKETS))
-    assert distribution.read(WORDS, AT) == Distribution(counts, 105_000, 105)
-
-
 def test_distributions_can_be_added_and_subtracted() -> None:
     one, both = counted([1, 2, 300]), counted([1, 2, 300, 4, 50_000])
     assert one + counted([4, 50_000]) == both
@@ -92,5 +72,4 @@ def test_values_beyond_the_last_bucket_count_there() -> None:
 def test_a_damaged_word_fails_no_call(word: int) -> None:
     WORDS[AT + word] = (1 << 64) - 1
     count_value(SEGMENT, AT, 7)
-    count_sample(SEGMENT, AT, np.array([7, 8]), 0)
     assert distribution.read(WORDS, AT).count >= 0

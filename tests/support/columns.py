@@ -15,5 +15,5 @@ def append_columns(
 ) -> FutureColumnsMetadata:
     future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
     bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    accumulator.append_columns(accumulator.map.queues[to], bodies, future, max_block_ms)
+    accumulator.append_columns(accumulator.map.queues[to], bodies.rows(0, len(values)), future, max_block_ms)
     return future

@@ -9,10 +9,11 @@ cdef enum:
     MOST = 3  # processes
     SLOTS = 4
     HEADER_SIZE = 320
-    RECORD_SIZE = 5
+    RECORD_SIZE = 8
     SLOT_SIZE = 2 * RECORD_SIZE
     GROWING_SLOT_SIZE = RECORD_SIZE + 2  # the second record lies in two slots
-    MOST_TURNS = 3
+    LARGE_SLOT_SIZE = 4 * RECORD_SIZE  # for as many rows
+    MOST_TURNS = 4
     IDS = MOST + 2  # producer ids
     LOG = 8  # batches
     EXPIRED = 7  # an error code
@@ -81,7 +82,7 @@ cdef struct Shared:
     WaiterCell cells[WAITERS]
     CompletionCell rings[MOST * RING]
     char headers[SLOTS * HEADER_SIZE]
-    char slots[SLOTS * SLOT_SIZE]
+    char slots[SLOTS * LARGE_SLOT_SIZE]
     Numbering numbering  # last: only its own scenarios have it in their states
 
 
@@ -360,7 +361,8 @@ cdef void set_record(Record *record, int me, int turn, uint8_t *number) noexcept
     memset(record, 0, sizeof(Record))
     number[0] = <uint8_t>number_of(me, turn)
     record.magic, record.timestamp = V2, number[0]
-    record.body, record.body_size = number, 1
+    record.key_size, record.value, record.value_size = -1, number, 1
+    record.body_size = body_size_of(record)
 
 
 cdef int allocate(Handle *handle) noexcept nogil:
@@ -475,127 +477,64 @@ cdef uint64_t number_of(int me, int turn) noexcept nogil:
     return <uint64_t>(me * MOST_TURNS + turn + 1)
 
 
-cdef uint64_t write_rows(
-    const Mine *mine, char *place, uint64_t room, int turn, uint64_t index, int64_t base, int count
-) noexcept nogil:
-    """Write records as rows of a batch, from its place `index` on; return their bytes."""
+cdef Run run_of(const Mine *mine, uint8_t *numbers, int64_t *timestamps, int64_t *sizes) noexcept nogil:
+    """Return all records of a producer as rows, over memory for their numbers, timestamps and sizes."""
+    cdef Run run
     cdef Record record
-    cdef uint8_t number
-    cdef uint64_t size = 0
-    cdef int row
-    for row in range(count):
-        set_record(&record, mine.me, turn + row, &number)
-        size += record_write(place + size, room - size, index + row, base, &record)
-    return size
+    cdef int turn
+    memset(&run, 0, sizeof(Run))
+    run.columns.magic, run.columns.key.width, run.columns.headers.width = V2, -1, -1
+    run.columns.value.data, run.columns.value.data_size, run.columns.value.fixed_size = numbers, MOST_TURNS, 1
+    run.columns.value.count = run.count = MOST_TURNS
+    run.timestamps, run.timestamp_step, run.body_sizes = timestamps, 1, sizes
+    for turn in range(MOST_TURNS):
+        set_record(&record, mine.me, turn, numbers + turn)
+        timestamps[turn], sizes[turn] = record.timestamp, record.body_size
+    return run
 
 
-cdef int fill_open(Mine *mine, int begin, int end) noexcept nogil:
-    """Append the first rows to the open batch, as `ColumnAppender`; return how many."""
-    cdef OpenBatch seen
-    cdef EncodedRows encoded
+cdef bint grow_open(const Record *record) noexcept nogil:
+    """Bring an open batch a free slot, as `Rows._grow`; return whether it has it."""
+    cdef Pool pool = pool_of()
+    cdef Handle handle
+    cdef Damage damage
+    cdef bint grew = False
+    handle.slot, handle.slots, handle.generation = record.slot, record.slots, record.generation
+    damage.kind = SOUND
+    while pool_grow(&pool, my_ticket(), &handle, &grew, &damage) == LOCK_BUSY:
+        wait_for_lock(pool.line)
+    explore_assert(damage.kind == SOUND, b"damage of the pool where there is none")
+    return grew
+
+
+cdef void append_columns(Mine *mine, int begin, int end) noexcept nogil:
+    """Append rows, as `Rows.append` and `ColumnAppender`: those that have to wait for a slot as single records."""
+    cdef uint8_t numbers[MOST_TURNS]
+    cdef int64_t timestamps[MOST_TURNS]
+    cdef int64_t sizes[MOST_TURNS]
+    cdef Run run = run_of(mine, numbers, timestamps, sizes)
     cdef Record record
     cdef Damage damage
-    cdef char bytes[MOST_TURNS * RECORD_SIZE]
-    cdef int status, room, count
-    memset(&seen, 0, sizeof(OpenBatch))
-    memset(&encoded, 0, sizeof(EncodedRows))
-    memset(bytes, 0, sizeof(bytes))
-    if not look_at_open(&mine.producer, &mine.queue, &seen):
-        return 0
-    room = <int>seen.slots * slot_size - <int>(seen.commit >> COMMIT_SIZE_SHIFT)
-    count = min(end - begin, room // RECORD_SIZE)
-    if count <= 0:
-        return 0
-    encoded.slot, encoded.batch = seen.slot, seen.generation << BATCH_SLOT_BITS | seen.slot
-    encoded.commit = seen.commit
-    encoded.size = write_rows(
-        mine, bytes, sizeof(bytes), begin, seen.commit >> 1 & COMMIT_COUNT_MASK, seen.base_timestamp, count
-    )
-    encoded.bytes, encoded.count, encoded.largest = bytes, count, RECORD_SIZE
-    encoded.timestamp = number_of(mine.me, begin + count - 1)
+    cdef int status
+    run.next, run.stop = begin, end
     memset(&record, 0, sizeof(Record))
-    memset(&damage, 0, sizeof(Damage))
-    while True:
-        status = append_rows(&mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), &encoded, &record, &damage)
+    damage.kind = SOUND
+    while run.next < run.stop:
+        explore_assert(_set_next(&run, &record), b"a row is not there")
+        record.may_grow = grows
+        status = append_run(&mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), &run, &record, &damage)
         explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+        shared.ghost.accepted[mine.me] += run.appended
+        ring_for(&record)
         if status == LOCK_BUSY:
             wait_for_lock(stripe_line())
         elif status == APPEND_RING_UNREAD:
             read_ring(mine)
         elif status == APPEND_NOT_CONTRIBUTOR:
             expect(mine, &record)
-        else:
-            break
-    if status != LOCK_TAKEN:
-        return 0
-    shared.ghost.accepted[mine.me] += count
-    ring_for(&record)
-    return count
-
-
-cdef void append_batches_of(Mine *mine, int begin, int end) noexcept nogil:
-    """Append rows as new batches, as `ColumnAppender`, all in one section."""
-    cdef Handle handles[MOST_TURNS]
-    cdef Record record
-    cdef Damage damage
-    cdef int status, count, batches = 0, turn = begin
-    cdef uint64_t size = 0
-    memset(handles, 0, sizeof(handles))
-    memset(&record, 0, sizeof(Record))
-    memset(&damage, 0, sizeof(Damage))
-    while turn < end:
-        if not allocate(&handles[batches]):
-            explore_assert(False, b"there is no memory, though there is enough")
-            return
-        count = min(end - turn, slot_size // RECORD_SIZE)
-        size = write_rows(
-            mine, shared.slots + handles[batches].slot * slot_size, slot_size, turn, 0, number_of(mine.me, turn), count
-        )
-        batch_begin(
-            &mine.producer,
-            0,
-            handles[batches].slot,
-            0,
-            size,
-            count,
-            number_of(mine.me, turn),
-            number_of(mine.me, turn + count - 1),
-            RECORD_SIZE,
-            0,
-        )
-        mine.made[handles[batches].slot].batch = handles[batches].generation << BATCH_SLOT_BITS | handles[batches].slot
-        mine.made[handles[batches].slot].is_made = False
-        turn, batches = turn + count, batches + 1
-    while True:
-        status = append_batches(
-            &mine.producer,
-            &mine.queue,
-            mine.made,
-            mine.me,
-            my_ticket(),
-            handles,
-            batches,
-            STATE_OPEN if size + RECORD_SIZE <= slot_size else STATE_CLOSED,
-            &record,
-            &damage,
-        )
-        explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
-        if status == LOCK_BUSY:
-            wait_for_lock(stripe_line())
-        elif status == APPEND_RING_UNREAD:
-            read_ring(mine)
-        else:
-            break
-    explore_assert(status == LOCK_TAKEN, b"new batches are refused")
-    shared.ghost.accepted[mine.me] += end - begin
-    ring_for(&record)
-
-
-cdef void append_columns(Mine *mine, int begin, int end) noexcept nogil:
-    if begin < end:
-        begin += fill_open(mine, begin, end)
-    if begin < end:
-        append_batches_of(mine, begin, end)
+        elif status != LOCK_TAKEN and not (status == APPEND_GROW and grow_open(&record)):
+            append(mine, <int>run.next)
+            run.next += 1
 
 
 cdef void ring_for(const Record *record) noexcept nogil:
@@ -627,11 +566,13 @@ cdef bint decode(const char *place, uint64_t size, int64_t base, uint64_t *numbe
     cdef uint64_t index = 0, at = 0
     numbers[0] = 0
     while at < size:
-        if place[at] != 8 or place[at + 1] or <uint64_t>place[at + 3] != 2 * index:
+        if place[at] != 2 * (RECORD_SIZE - 1) or place[at + 1] or <uint64_t>place[at + 3] != 2 * index:
             return False
-        if <uint64_t>place[at + 2] != _zigzag(place[at + 4] - base):
+        if place[at + 4] != 1 or place[at + 5] != 2 or place[at + 7]:  # no key, a value of one byte, no headers
+            return False
+        if <uint64_t>place[at + 2] != _zigzag(place[at + 6] - base):
             explore_assert(False, b"a record has another's timestamp")
-        numbers[0] |= <uint64_t><uint8_t>place[at + 4] << 8 * index
+        numbers[0] |= <uint64_t><uint8_t>place[at + 6] << 8 * index
         at += RECORD_SIZE
         index += 1
     return at == size
@@ -654,7 +595,7 @@ cdef void deliver(uint64_t slot) noexcept nogil:
     cdef SlotHeader *header = _header(&pool, slot)
     cdef uint64_t commit = load_acquire(&header.commit), size = commit >> COMMIT_SIZE_SHIFT, numbers = 0
     cdef uint64_t batch = load_relaxed(&header.generation) << BATCH_SLOT_BITS | slot, count = 0
-    cdef uint8_t bytes[SLOTS * SLOT_SIZE]
+    cdef uint8_t bytes[SLOTS * LARGE_SLOT_SIZE]
     cdef int index
     if not gather(&pool, header, slot, size, bytes) or not decode(
         <char *>bytes, size, <int64_t>load_relaxed(&header.base_timestamp), &numbers
@@ -725,7 +666,7 @@ cdef void send_all() noexcept nogil:
     cdef uint64_t taken, commit = 0, head = load_acquire(&shared.partition.head)
     cdef int left = retries
     while head:
-        batch.entry, batch.slot, batch.size = 0, head - 1, SLOTS * SLOT_SIZE
+        batch.entry, batch.slot, batch.size = 0, head - 1, SLOTS * LARGE_SLOT_SIZE
         taken, damage.kind = 0, SOUND
         if closes:
             commit = close_ahead(&producer.deques, batch.slot)
@@ -974,6 +915,8 @@ def run(
     cdef uint64_t size
     processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
     grows, slot_size = growth, GROWING_SLOT_SIZE if growth else SLOT_SIZE
+    if columns == MOST_TURNS:  # a slot with room for more than one row behind another
+        slot_size = SLOT_SIZE if growth else LARGE_SLOT_SIZE
     memset(&shared, 0, sizeof(Shared))
     memset(histograms, 0, sizeof(histograms))
     store_relaxed(&shared.superblock.free_slots, SLOTS)

@@ -25,6 +25,8 @@ _BATCHES: Final = (
     "statistics",
     "checksum",
     "append",
+    "send",
+    "columns",
     "drain",
     "tables",
     "ready",

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shmaccum._core import FutureRecordMetadata, ProduceRequestResult
+from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError
 from shmaccum.producer.column_path import partition_columns
 from shmaccum.producer.partitioner import StickyPartitioner
@@ -43,6 +45,7 @@ _SHAPES: Final = [
 ]
 """For each batch: the type of its values, of its headers, and the first row."""
 
+_RESULT: Final = ProduceRequestResult(TopicPartition("t", 0), 1, lambda: None)
 _Buffers = list[npt.NDArray[np.uint8]]
 
 
@@ -68,7 +71,7 @@ class ColumnsTarget(BytesTarget):
         return json.dumps([number, changes]).encode()
 
     def decode(self, data: bytes) -> str:
-        """Lay a batch out over record batches, in every format."""
+        """Encode the rows of a batch, in every format."""
         number, changes = json.loads(data)
         batch, buffers = _changeable(number % len(_SHAPES))
         for buffer, at, width, value in changes:
@@ -82,14 +85,10 @@ def _encoded(batch: pa.RecordBatch, magic: int) -> str:
     try:
         sizes = {"max_body_size": 1 << 20, "batch_size": _ROOM, "open_room": _ROOM // 2}
         parts = partition_columns(batch, record_format(magic), _PARTITIONS, sticky, ignore_keys=False, **sizes)
-        for bodies in parts.values():
-            first = 0
-            while first < len(bodies):
-                ready = bodies.lay_out(first, _ROOM, 1000)
-                first = ready.cuts[-1]
-                for index in range(len(ready.sizes)):
-                    if len(ready.records(index)) != ready.sizes[index]:
-                        raise RuntimeError("records are not of the size that was measured")
+        for rows in parts.values():
+            while rows.left:
+                timestamp, _ = rows.next_record()
+                rows.note(FutureRecordMetadata(_RESULT, 0, timestamp))
     except KafkaError as error:
         return type(error).__name__
     return "taken"

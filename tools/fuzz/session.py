@@ -265,7 +265,7 @@ def _append_columns(session: Session) -> None:
     bodies = ColumnBodies(session.both.format, None, _LARGE_VALUES, None, 0)
     for queue in session.both.map.by_entry:
         future = FutureColumnsMetadata(len(_LARGE_VALUES), session.both.producer.pending)
-        session.both.append_columns(queue, bodies, future, 20)
+        session.both.append_columns(queue, bodies.rows(0, len(bodies)), future, 20)
 
 
 def _allocate(session: Session) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Rows
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route, check_timestamp
@@ -20,9 +20,6 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import UnknownTopicOrPartitionError
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.slab import Slab
-
-if TYPE_CHECKING:  # pyarrow is an extra
-    from shmaccum.record.columns import ColumnBodies
 
 
 class RecordAppendResult(NamedTuple):
@@ -82,8 +79,8 @@ class Accumulators:
         return RecordAppendResult(*self.producer.block(call))
 
     def append_columns(
-        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, max_block_ms: float
+        self, queue: PartitionQueue, rows: Rows, future: FutureColumnsMetadata, max_block_ms: float
     ) -> None:
         """Append rows, as `ColumnAppender.appending`."""
         deadline_s = time.monotonic() + max_block_ms / 1000
-        self.producer.block(self.producer.columns.appending(queue, bodies, future, deadline_s))
+        self.producer.block(self.producer.columns.appending(queue, rows, future, deadline_s))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmaccum._core import ProduceRequestResult
+from shmaccum._core import ProduceRequestResult, Rows
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import ResultTimeoutError, ShmaccumError
 from shmaccum.later import np
@@ -32,47 +32,10 @@ def sizes_word(key: int | None, value: int | None) -> int:
     return (0 if key is None else key + 1) << 32 | (0 if value is None else value + 1)
 
 
-class Chunk(NamedTuple):
-    """Rows of a column append that are in consecutive batches."""
-
-    results: list[ProduceRequestResult]
-    rows: npt.NDArray[np.int64]
-    """Their numbers in the whole append, possibly among others."""
-    cuts: list[int]
-    """Where in ``rows`` each batch begins, and where the last one ends."""
-    first: int
-    """Index of their first record in the first batch; in the others it is 0."""
-
-    def is_done(self) -> bool:
-        """Return whether all of its rows are complete."""
-        cuts, first = self.cuts, self.first
-        for number, result in enumerate(self.results):
-            if result.completed < first + cuts[number + 1] - cuts[number]:
-                return False
-            first = 0
-        return True
-
-    def by_batch(self) -> Iterator[tuple[ProduceRequestResult, npt.NDArray[np.int64], int]]:
-        """Yield each batch's result, its rows, and the index of the first of their records in it."""
-        first = self.first
-        for result, (start, stop) in zip(self.results, pairwise(self.cuts), strict=True):
-            yield result, self.rows[start:stop], first
-            first = 0
-
-    @property
-    def waiting(self) -> int:
-        """Number of rows that are not complete."""
-        return sum(max(0, first + len(rows) - max(first, result.completed)) for result, rows, first in self.by_batch())
-
-    @property
-    def error(self) -> ShmaccumError | None:
-        """Why the first failed row failed; None if no row has."""
-        for result, rows, first in self.by_batch():
-            if result.earlier is not None or (result.last is not None and result.last.failure is not None):
-                for _, _, part in result.parts_between(first, first + len(rows)):
-                    if part.failure is not None:
-                        return part.failure()
-        return None
+def _pieces(rows: Rows) -> Iterator[tuple[ProduceRequestResult, npt.NDArray[np.int64], int]]:
+    """Yield the result of each batch that rows are in, their numbers, and the index of the first one's record in it."""
+    for result, (start, stop), first in zip(rows.results, pairwise(rows.cuts), rows.firsts, strict=True):
+        yield result, np.arange(start, stop) if rows.order is None else rows.order[start:stop], first
 
 
 class ColumnsMetadata(NamedTuple):
@@ -85,18 +48,18 @@ class ColumnsMetadata(NamedTuple):
 class FutureColumnsMetadata:
     """Future of all rows of one `send_batch`, or of those that it had accepted before an error."""
 
-    __slots__ = ("_chunks", "_done", "_rows", "_waiter")
+    __slots__ = ("_count", "_done", "_rows", "_waiter")
 
     def __init__(self, rows: int, waiter: PendingBatches) -> None:
-        self._rows = rows
+        self._count = rows
         self._waiter = waiter
-        self._chunks: list[Chunk] = []
+        self._rows: list[Rows] = []
         self._done = 0
-        """Number of chunks, from the first on, known to be complete; they nearly always complete in this order."""
+        """How many of these, from the first on, are known to be complete; they nearly always complete in this order."""
 
-    def add(self, chunk: Chunk) -> None:
-        """Add rows that have been appended."""
-        self._chunks.append(chunk)
+    def add(self, rows: Rows) -> None:
+        """Add rows that are appended now."""
+        self._rows.append(rows)
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
@@ -104,7 +67,7 @@ class FutureColumnsMetadata:
         return np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows, _ in self._by_batch())]))
 
     def _by_batch(self) -> Iterator[tuple[ProduceRequestResult, npt.NDArray[np.int64], int]]:
-        return chain.from_iterable(chunk.by_batch() for chunk in self._chunks)
+        return chain.from_iterable(map(_pieces, self._rows))
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
@@ -112,7 +75,7 @@ class FutureColumnsMetadata:
         try:
             yield
         except ShmaccumError as error:
-            error.accepted = self if self._chunks else None
+            error.accepted = self if any(rows.results for rows in self._rows) else None
             raise
 
     @property
@@ -122,11 +85,11 @@ class FutureColumnsMetadata:
 
     def done(self) -> bool:
         """Return `is_done`."""
-        chunks, done = self._chunks, self._done
-        while done < len(chunks) and chunks[done].is_done():
+        rows, done = self._rows, self._done
+        while done < len(rows) and rows[done].is_done():
             done += 1
         self._done = done
-        return done == len(chunks)
+        return done == len(rows)
 
     def cancelled(self) -> bool:
         """Return False: accepted rows cannot be recalled."""
@@ -135,8 +98,12 @@ class FutureColumnsMetadata:
     @property
     def error(self) -> ShmaccumError | None:
         """Why the first failed row failed; None if no row has so far."""
-        errors = (chunk.error for chunk in self._chunks)
-        return next((error for error in errors if error is not None), None)
+        for result, rows, first in self._by_batch():
+            if result.earlier is not None or (result.last is not None and result.last.failure is not None):
+                for _, _, part in result.parts_between(first, first + len(rows)):
+                    if part.failure is not None:
+                        return part.failure()
+        return None
 
     def exception(self, timeout: float | None = None) -> ShmaccumError | None:
         """Wait until all rows are complete; return why the first failed row failed, None if all are acknowledged."""
@@ -155,9 +122,11 @@ class FutureColumnsMetadata:
 
     def _wait(self, timeout: float | None) -> None:
         if not self.done() and not self._waiter.wait_until(self.done, timeout):
-            waiting = sum(chunk.waiting for chunk in self._chunks)
+            waiting = sum(
+                max(0, first + len(rows) - max(first, result.completed)) for result, rows, first in self._by_batch()
+            )
             raise ResultTimeoutError(
-                f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s"
+                f"no acknowledgement of {waiting} of {self._count} rows after waiting {timeout} s"
                 f"{self._waiter.trouble()}"
             )
 
@@ -175,8 +144,8 @@ class FutureColumnsMetadata:
         error = self.error
         if error is not None:
             raise error
-        partitions = np.full(self._rows, -1, np.int32)
-        offsets = np.full(self._rows, -1, np.int64)
+        partitions = np.full(self._count, -1, np.int32)
+        offsets = np.full(self._count, -1, np.int64)
         for result, rows, start in self._by_batch():
             partitions[rows] = result.topic_partition.partition
             for first, stop, part in result.parts_between(start, start + len(rows)):

@@ -73,7 +73,7 @@ class LargeRecord(NamedTuple):
 
 
 class BatchCompressor:
-    """Compresses the batches that are closed from the start, before they get memory: of columns and of large records.
+    """Compresses the batches of single large records, before they get memory.
 
     That is the memory of their bytes before any compression. All other batches grow, record by record, as they are; the
     sender compresses them (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it. ``is_active``:
@@ -128,6 +128,10 @@ class RecordAppender:
         grows = record_format.magic == MAGIC
         self.batch_size = max(config.batch_size, self.slot_size) if grows else self.slot_size
         self.max_bytes = max(config.batch_max_bytes, self.batch_size) if grows else self.slot_size
+        self.unused: Final[dict[int, list[Buffer]]] = {}
+        """Slots of calls that are over, allocated and not placed in a deque, by an id. While its call goes on,
+        a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
+        """
         self.core = _core.Appender(
             slab.core,
             pending.contributions,
@@ -140,16 +144,13 @@ class RecordAppender:
             config.batch_size,
             self.max_bytes,
             slab.pool,
+            self.unused,
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
         self._words = slab.words
         self._linger_ms = config.linger_ms
         self._small_body_size = self.slot_size - self.header_size - record_format.record_overhead_max
         self._is_closed = False
-        self.unused: Final[dict[int, list[Buffer]]] = {}
-        """Slots of calls that are over, allocated and not placed in a deque, by an id. While its call goes on,
-        a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
-        """
         slab.on_fork(self)
 
     def append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,16 +32,16 @@ from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import in_threads as beside
 from processes import wait_until
 from record_batches import DECODERS
 from runs import in_threads
 
 from shmaccum._core import Buffer
-from shmaccum.accumulator.append import column_appender
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import LockTimeoutError, ProducerClosedError
+from shmaccum.errors import LockTimeoutError, ProducerClosedError, SerializationError
 from shmaccum.record.columns import ColumnBodies
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import SlotState
@@ -206,7 +207,7 @@ def append_rows(accumulator: Accumulators, to: TopicPartition, rows: list[Row]) 
         pa.array([[{"key": key, "value": value} for key, value in row[3]] for row in rows], HEADERS),
         np.array([row[0] for row in rows], np.int64),
     )
-    accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
+    accumulator.append_columns(accumulator.map.queues[to], bodies.rows(0, len(rows)), future, 1000)
     return future
 
 
@@ -236,37 +237,60 @@ def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, ve
     Log(accumulator).take([one_by_one, at_once])
 
 
-def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator) -> None:
-    """Another producer has taken the place that the rows were encoded for: they begin a new batch."""
-    accumulator, quick = accumulate(), accumulate()
-    add(accumulator, TP0, b"before")
-    bodies = ColumnBodies(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)
-    add_to = bodies.add_to
-
-    def add_to_after_another(*args: Any) -> Any:
-        add(quick, TP0, b"quick")
-        return add_to(*args)
-
-    bodies.add_to = add_to_after_another  # type: ignore[method-assign]
-    future = FutureColumnsMetadata(2, accumulator.producer.pending)
-    accumulator.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
-    assert queued(accumulator, TP0) == 2
+def test_rows_go_behind_those_of_others(accumulate: OpenAccumulator) -> None:
+    """Into open batches of other processes, too; so rows of one append can have others between them."""
+    accumulator, other = accumulate(), accumulate()
+    queue, future = accumulator.map.queues[TP0], FutureColumnsMetadata(3, accumulator.producer.pending)
+    add(other, TP0, b"before")
+    rows = ColumnBodies(accumulator.format, None, pa.array([b"one", b"two", b"three"]), None, 0).rows
+    accumulator.append_columns(queue, rows(0, 2), future, 1000)
+    add(other, TP0, b"between")
+    accumulator.append_columns(queue, rows(2, 3), future, 1000)
+    assert queued(accumulator, TP0) == 1
     log = Log(accumulator)
     log.take_all()
-    assert log.values(TP0) == [b"before", b"quick", b"one", b"two"]
-    assert future.get(0).offsets.tolist() == [2, 3]
+    assert log.values(TP0) == [b"before", b"one", b"two", b"between", b"three"]
+    assert future.get(0).offsets.tolist() == [1, 2, 4]
     assert_empty(accumulator)
 
 
-def test_append_larger_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_appender, "TURN_BATCHES", 3)
-    accumulator = accumulate(buffer_memory=100 * BATCH_SIZE)
-    values = [b"%d" % number + bytes(number % 50 * 10) for number in range(200)]
-    future = append_columns(accumulator, TP0, values)
+def test_many_rows_of_many_sizes(accumulate: OpenAccumulator) -> None:
+    """They fill batches, take several slots, and wait for memory that another thread makes free."""
+    accumulator = accumulate(buffer_memory=20 * BATCH_SIZE)
+    values = [b"%d" % number + bytes(number % 50 * 10) for number in range(400)]
+    values[100:102] = [b"large" * BATCH_SIZE, b"another" * BATCH_SIZE]
     log = Log(accumulator)
+    is_over = threading.Event()
+
+    def drain_on() -> None:
+        while not is_over.wait(0.001):
+            log.take_all()
+
+    with beside(drain_on):
+        future = append_columns(accumulator, TP0, values, 10_000)
+        is_over.set()
     log.take_all()
     assert log.values(TP0) == values
-    assert future.get(0).offsets.tolist() == list(range(200))
+    assert future.get(0).offsets.tolist() == list(range(400))
+    assert_empty(accumulator)
+
+
+def test_rows_whose_memory_changes_are_refused_from_there_on(accumulator: Accumulators) -> None:
+    """Those before are accepted, and the error says which."""
+    offsets = np.array([0, 3, 6, 9], np.int32)
+    column = pa.Array.from_buffers(pa.binary(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"abcdefghi")])
+    rows = ColumnBodies(accumulator.format, None, column, None, 0).rows(0, 3)
+    offsets[3] = 7
+    future = FutureColumnsMetadata(3, accumulator.producer.pending)
+    with pytest.raises(SerializationError, match="changed") as refused, future.reporting():
+        accumulator.append_columns(accumulator.map.queues[TP0], rows, future, 1000)
+    assert refused.value.accepted is future
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"abc", b"def"]
+    assert future.rows.tolist() == [0, 1]
+    assert future.get(0).offsets.tolist() == [0, 1, -1]
+    assert_empty(accumulator)
 
 
 def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> None:
@@ -291,7 +315,7 @@ def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> 
     assert_empty(accumulator)
 
 
-# --- compressed before it gets memory: batches of columns, and large records --------------------------
+# --- compressed before it gets memory: large records ---------------------------------------------------
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -302,24 +326,18 @@ def noise(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=str)
-def test_batches_of_columns_are_compressed_except_an_open_one(
-    accumulate: OpenAccumulator, codec: CompressionType
-) -> None:
-    """That of single records, which was open before, is the sender's to compress, too."""
-    accumulator = accumulate(compression_type=str(codec), buffer_memory=40 * BATCH_SIZE)
-    add(accumulator, TP0, b"first")
-    text = b"all work and no play " * (BATCH_SIZE // 72)
-    values = [b"%d " % number + text for number in range(20)] + [bytes(2 * BATCH_SIZE), b"last"]
+def test_a_large_row_is_compressed_and_the_batches_of_others_are_not(accumulate: OpenAccumulator) -> None:
+    """These are the sender's to compress, as those of records."""
+    accumulator = accumulate(compression_type="zstd", buffer_memory=40 * BATCH_SIZE)
+    values = [b"first", HALF, HALF, bytes(2 * BATCH_SIZE), b"last"]
     append_columns(accumulator, TP0, values)
     log = Log(accumulator)
     compressions = []
     while batches := drain(accumulator):
         compressions += [batch.compression for batch in batches]
         log.take(batches)
-    assert len(compressions) > 7
-    assert compressions == [None] + [codec] * (len(compressions) - 2) + [None]
-    assert log.values(TP0) == [b"first", *values]
+    assert compressions == [None, None, ZSTD, None]
+    assert log.values(TP0) == values
     assert_empty(accumulator)
 
 

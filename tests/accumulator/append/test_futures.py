@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmaccum._core import Callbacks, FutureRecordMetadata, Part, ProduceRequestResult
-from shmaccum.accumulator.append.futures import Chunk, DeliveryCallback, FutureColumnsMetadata
+from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.append.pending_batches import call_back
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import RecordTooLargeError, ShmaccumError
+from shmaccum.record.columns import ColumnBodies
+from shmaccum.record.format import record_format
 
 COUNT = 12
+BODIES = ColumnBodies(record_format(2), None, pa.array([b""] * COUNT), None, 0)
 
 
 class Nobody:
@@ -48,8 +51,11 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
     for index, future in enumerate(futures):
         callbacks.add(7, lambda error, metadata, index=index: called.append((index, error, metadata)), future)
     columns = FutureColumnsMetadata(COUNT, Nobody())
-    columns.add(Chunk([result], np.arange(COUNT), [0, COUNT // 2], 0))
-    columns.add(Chunk([result], np.arange(COUNT), [COUNT // 2, COUNT], COUNT // 2))
+    for start, stop in ((0, COUNT // 2), (COUNT // 2, COUNT)):
+        columns.add(rows := BODIES.rows(start, stop))
+        for index in range(start, stop):
+            rows.note(futures[index])
+        assert (rows.results, rows.cuts, rows.firsts) == ([result], [start, stop], [start])
     expected: list[int | None] = []
     parts = list(pairwise([*cuts, COUNT]))[:told]
     told_parts: list[tuple[Part, int]] = []

@@ -14,7 +14,6 @@ from fixture_types import OpenAccumulator
 from killpoints import die_before, die_in, lines_here
 
 from shmaccum._core import LEASE_SHIFT, FutureRecordMetadata, Lane
-from shmaccum.accumulator.append.column_appender import TURN_BATCHES
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.waits import TURN_OVER, Waits
 from shmaccum.accumulator.state import lanes
@@ -83,16 +82,16 @@ def test_leases_are_without_end(accumulator: Accumulators, table: LaneTable, lea
 
 
 def test_columns_cut_short_by_the_end_of_their_transaction_stay_in_it(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(enable_idempotence=True, buffer_memory=1 << 20)
+    accumulator = accumulate(enable_idempotence=True, buffer_memory=32 << 20)
     lease = opened(LaneTable(accumulator.slab, accumulator.map))
     queue = lease.queue(accumulator.map.queues[TP0])
-    values = [bytes(accumulator.slab.geometry.slot_size // 2)] * (3 * TURN_BATCHES)
-    bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    values = [bytes(accumulator.slab.geometry.slot_size // 2)] * 20_000
+    rows = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0).rows(0, len(values))
     future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
     queued: list[int] = []
 
     def cut_short() -> Waits[None]:
-        for wait in accumulator.producer.columns.appending(queue, bodies, future, time.monotonic() + 10):
+        for wait in accumulator.producer.columns.appending(queue, rows, future, time.monotonic() + 10):
             yield wait
             if wait == TURN_OVER and not queued:
                 lease.end_transaction()
