@@ -211,12 +211,12 @@ cdef inline int64_t _number_of(const Run *run, int64_t place) noexcept nogil:
 
 
 cdef inline bint _set_next(const Run *run, Record *record) noexcept nogil:
-    """Set a record to the next row; return whether that is in the columns' memory, and as large as before."""
+    """Set a record to the next row; return whether that is in the columns' memory, and as it was measured."""
     cdef int64_t number = _number_of(run, run.next)
     if not (0 <= number < run.count and _set_body(&run.columns, number, record)):
         return False
     record.timestamp = run.timestamps[number * run.timestamp_step]
-    return <int64_t>record.body_size == run.body_sizes[number]
+    return record.timestamp >= 0 and <int64_t>record.body_size == run.body_sizes[number]
 
 
 cdef inline const uint8_t *_ahead(const Run *run, const Column *column) noexcept nogil:
@@ -417,7 +417,7 @@ cdef class Rows:
     ):
         """Append the next rows to open batches, and to new ones for which memory is free.
 
-        It returns before all are appended if there is something to wait for, if the sender sleeps and has to be woken,
+        It returns before all are appended if there is something to wait for, if the sender sleeps and a batch is full,
         or after many rows.
 
         Args:
@@ -464,12 +464,14 @@ cdef class Rows:
                 grows = True
                 self._note(contributions, &record)
             self._note_news(&record)
+            self.is_full = self.is_full or status == APPEND_NO_ROOM and record.is_news  # it has closed a batch
             if status == APPEND_GROW and grows:
                 grows = self._grow(appender, segment, &record)
                 status = LOCK_TAKEN
             elif status == APPEND_NO_ROOM and self.run.next < end and _set_next(&self.run, &record):
                 status = self._begin(appender, segment, &of, &record, &damage, queue, free_unused, compresses)
-            if self.is_news and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
+            # Not for a new batch alone: the sender would take it with the first row.
+            if self.is_full and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
                 break
         return appender._outcome_of_rows(status, &record, &damage, partition)
 

@@ -11,9 +11,9 @@ from shmaccum.errors import SerializationError
 OFFSETS = np.array([0, 3, 6, 9], np.int32)
 
 
-def bodies(sizes: int = 3, timestamps: int = 1) -> Bodies:
+def bodies(sizes: int = 3, timestamps: int = 1, timestamp: int = 0) -> Bodies:
     cells = Cells(3, 0, 4, 0, None, OFFSETS, b"abcabcabc")
-    return Bodies(2, None, cells, None, np.empty(sizes, np.int64), np.zeros(timestamps, np.int64))
+    return Bodies(2, None, cells, None, np.empty(sizes, np.int64), np.full(timestamps, timestamp))
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,6 @@ def test_rows_that_there_are_not() -> None:
     for number in (-1, 3, 1 << 62):
         with pytest.raises(SerializationError, match="changed"):
             Rows(bodies(), np.array([number]), 0, 1).next_record()
-    with pytest.raises(SerializationError, match="changed"):
-        Rows(bodies(), None, 3, 3).next_record()
+    for rows in (Rows(bodies(), None, 3, 3), Rows(bodies(timestamp=-1), None, 0, 3)):
+        with pytest.raises(SerializationError, match="changed"):
+            rows.next_record()

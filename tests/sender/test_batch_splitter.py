@@ -19,12 +19,10 @@ from splitting import (
     numbered,
     offsets_of,
     send,
-    send_columns,
 )
 
 from shmaccum._core import Partition, Super
 from shmaccum.errors import InvalidRecordError, NetworkError, RecordTooLargeError
-from shmaccum.record.compression import CompressionType
 
 
 def refuse_for_a_while(run: HandRun) -> None:
@@ -63,20 +61,6 @@ def test_a_batch_that_is_too_large(
     assert counter(run, Super.BATCHES_SENT) == 1
     assert counter(run, Super.RECORDS_SENT) == count
     assert_all_free(run)
-
-
-def test_batches_that_their_producer_has_compressed(start_run: StartRun, log_dir: Path) -> None:
-    run = start_run(compression_type="gzip")
-    values = [b"%x" % (number**40) for number in range(80)]
-    send_columns(run, values)
-    first = run.accumulator.map.queues[T0].first()
-    assert first is not None
-    assert first.compression is CompressionType.GZIP
-    run.transport.largest = first.stored_size // 3
-    deliver(run)
-    assert read_values(log_dir, "t") == values
-    assert {batch.compression for batch in batches_of(log_dir)} == {CompressionType.GZIP}
-    check_sequences(log_dir)
 
 
 def test_records_keep_what_they_have(run: HandRun, log_dir: Path) -> None:

@@ -127,7 +127,7 @@ OPERATIONS: Final = (
     Operation("append-chain-compressed", _send("large", LARGE), _scattered, settings=_COMPRESSED),
     Operation("append-columns", _ROWS, _OPEN_BATCH),
     Operation("append-columns-chain", _send_batch(1, LARGE), _scattered),
-    Operation("append-columns-compressed", _ROWS, _OPEN_BATCH, settings=_COMPRESSED),
+    Operation("append-columns-growing", _ROWS, _TWO_BATCHES, settings=_GROWING),
     Operation("flush", _flush, meanwhile=Survivor.run_once),
     Operation("close", _close, meanwhile=Survivor.run_once),
     Operation("poll", _poll, meanwhile=Survivor.run_once),
