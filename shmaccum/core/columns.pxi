@@ -26,8 +26,11 @@ cdef extern from *:
 cdef enum:
     ROWS_AHEAD = 16
     BYTES_AHEAD = 2048
-    MOST_OF_A_SECTION = 256  # rows under one lock: some 10 us
-    MOST_OF_A_CALL = 8192  # rows: an event loop goes on after some 0.5 ms
+    # Rows and bytes after which a section ends, of some 10 us, and a call: an event loop goes on after some 0.5 ms.
+    ROWS_OF_A_SECTION = 256
+    BYTES_OF_A_SECTION = 1 << 16
+    ROWS_OF_A_CALL = 1 << 13
+    BYTES_OF_A_CALL = 1 << 20
 
 
 cdef struct Column:
@@ -201,9 +204,10 @@ cdef struct Run:
     # The first one that is not appended yet, and the end.
     int64_t next
     int64_t stop
-    # How many the last section has appended, and the index of the first of these in the batch.
+    # How many the last section has appended, the index of the first of these in the batch, and their bytes.
     int64_t appended
     uint64_t first
+    uint64_t bytes
 
 
 cdef inline int64_t _number_of(const Run *run, int64_t place) noexcept nogil:
@@ -267,6 +271,7 @@ cdef int64_t _append_more(
     if count:
         _commit(producer, header, &written, count, latest, largest, record)
         _count(producer, entry, count, written.size)
+    run.bytes += written.size
     return count
 
 
@@ -280,12 +285,14 @@ cdef int append_run(
     """
     cdef bint is_news = False, is_full = False, is_due_earlier = False
     cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
-    run.appended = 0
+    run.appended, run.bytes = 0, 0
     if status != LOCK_TAKEN:
         return status
     if not _is_leased(queue):
         status = APPEND_LEASE_OVER
-    while status == LOCK_TAKEN and run.next < run.stop and run.appended < MOST_OF_A_SECTION:
+    while status == LOCK_TAKEN and run.next < run.stop:
+        if run.appended >= ROWS_OF_A_SECTION or run.bytes >= BYTES_OF_A_SECTION:
+            break
         if run.appended and not _set_next(run, record):
             break
         status = append_to_open(producer, queue, contributions, entry, record, damage)
@@ -296,9 +303,10 @@ cdef int append_run(
                 run.first = record.index
             run.appended += 1
             run.next += 1
-            if run.next < run.stop and run.appended < MOST_OF_A_SECTION:
+            run.bytes += record.added
+            if run.next < run.stop:
                 run.appended += _append_more(
-                    producer, contributions, entry, run, record, MOST_OF_A_SECTION - run.appended
+                    producer, contributions, entry, run, record, ROWS_OF_A_SECTION - run.appended
                 )
                 is_news, is_full = is_news or record.is_news, is_full or record.is_full
     record.is_news, record.is_full, record.is_due_earlier = is_news, is_full, is_due_earlier
@@ -440,12 +448,13 @@ cdef class Rows:
         cdef Record record
         cdef Damage damage = UNDAMAGED
         cdef Contributions contributions = appender.contributions
-        cdef int64_t end = min(self.run.stop, self.run.next + MOST_OF_A_CALL)
+        cdef int64_t end = min(self.run.stop, self.run.next + ROWS_OF_A_CALL)
+        cdef uint64_t bytes = 0
         cdef bint grows = True
         cdef int status = LOCK_TAKEN
         _set_queue(&of, &appender.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
-        while status == LOCK_TAKEN and self.run.next < end:
+        while status == LOCK_TAKEN and self.run.next < end and bytes < BYTES_OF_A_CALL:
             segment = appender._opened()
             if not _set_next(&self.run, &record):
                 raise _changed()
@@ -460,6 +469,7 @@ cdef class Rows:
                 &record,
                 &damage,
             )
+            bytes += self.run.bytes
             if self.run.appended:
                 grows = True
                 self._note(contributions, &record)
@@ -468,8 +478,9 @@ cdef class Rows:
             if status == APPEND_GROW and grows:
                 grows = self._grow(appender, segment, &record)
                 status = LOCK_TAKEN
-            elif status == APPEND_NO_ROOM and self.run.next < end and _set_next(&self.run, &record):
+            elif status == APPEND_NO_ROOM and _set_next(&self.run, &record):
                 status = self._begin(appender, segment, &of, &record, &damage, queue, free_unused, compresses)
+                bytes += record.added
             # Not for a new batch alone: the sender would take it with the first row.
             if self.is_full and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
                 break

@@ -293,6 +293,14 @@ def test_a_row_goes_into_a_batch_that_another_process_has_begun_meanwhile(slab: 
     assert violations(slab.segment) == []
 
 
+@pytest.mark.parametrize(("size", "rows"), [(0, 1 << 13), (1 << 12, 1 << 8)], ids=["by rows", "by bytes"])
+def test_a_call_ends_after_many_rows_so_that_an_event_loop_goes_on(size: int, rows: int) -> None:
+    slab = Slab(256, slot_size=SLOT_SIZE << 8)
+    columns = Columns(Producer(slab, batch_size=SLOT_SIZE << 8, max_bytes=SLOT_SIZE << 8), [bytes(size)] * 3 * rows)
+    assert columns.append()[0] == LOCK_TAKEN
+    assert 2 * rows - 256 <= columns.rows.left <= 2 * rows
+
+
 def test_a_batch_takes_no_more_rows_than_its_word_counts(slab: Slab) -> None:
     producer = Producer(slab)
     producer.append(body_of(b"first"))
