@@ -180,12 +180,6 @@ class BufferPool:
         if freed < len(buffers):
             raise IllegalStateError(f"cannot free {len(buffers) - freed} of these buffers, not allocated: {buffers}")
 
-    def grow(self, buffer: Buffer, slots: int) -> None:
-        """Add up to that many free slots to a batch, if it is not freed, while no process waits for memory."""
-        for _ in range(slots):
-            if not self._lock.run(partial(self.slab.pool.grow, buffer))[1]:
-                return
-
     def extend(self, buffer: Buffer, own: Buffer) -> bool:
         """Add own, unused memory to a batch's; return False if it was freed, or another process was faster."""
         return self._lock.run(partial(self.slab.pool.extend, buffer, own))[1]

@@ -183,6 +183,8 @@ def _fixed_partitions(
     column: pa.Array | None, keys: pa.Array | None, rows: int, partition_count: int
 ) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
     """Return each row's partition, given or by its key's hash, and which rows have neither."""
+    if column is None and keys is not None and not keys.null_count:
+        return partitions_for_keys(keys, partition_count), np.zeros(rows, np.bool_)
     chosen, is_open = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
     if column is not None:
         if not pa.types.is_integer(column.type):

@@ -64,15 +64,17 @@ def record_batch(given: ArrowRows) -> pa.RecordBatch:
     )
 
 
-def check_binary(name: str, array: pa.Array) -> None:
-    """Refuse a column that is of no binary or string type, or inconsistent: a SerializationError with its name."""
+def check_binary(name: str, array: pa.Array) -> str:
+    """Return the name of a column's type; a SerializationError if it is not binary or string, or is inconsistent."""
     if not isinstance(array, pa.Array):
         raise SerializationError(
             f"{name} must be a pyarrow.Array, as each chunk of a column is, not {type(array).__name__}"
         )
-    if str(array.type) not in _BINARY_TYPES and not pa.types.is_fixed_size_binary(array.type):
-        raise SerializationError(f"{name} must be of binary or string type, not {array.type}: cast or serialize them")
-    check_memory(name, array, all_of_it=str(array.type) in _VIEW_TYPES)
+    kind = str(array.type)
+    if kind not in _BINARY_TYPES and not pa.types.is_fixed_size_binary(array.type):
+        raise SerializationError(f"{name} must be of binary or string type, not {kind}: cast or serialize them")
+    check_memory(name, array, all_of_it=kind in _VIEW_TYPES)
+    return kind
 
 
 def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
@@ -89,8 +91,7 @@ def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
 
 def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
     """Return a column of binary or string as ``large_binary``, if possible without a copy; raise as `check_binary`."""
-    check_binary(name, array)
-    if str(array.type) in _VIEW_TYPES and array.null_count:
+    if check_binary(name, array) in _VIEW_TYPES and array.null_count:
         array = _without_views_of_nulls(array)
     column = array.cast(pa.large_binary())
     offsets = _offsets(column)
@@ -192,8 +193,7 @@ class ColumnBodies:
 
 def cells_of(name: str, array: pa.Array) -> _core.Cells:
     """Return the cells of a column of any binary or string type; raise as `check_binary`."""
-    check_binary(name, array)
-    width = _OFFSET_WIDTHS.get(str(array.type))
+    width = _OFFSET_WIDTHS.get(check_binary(name, array))
     if width is None and pa.types.is_fixed_size_binary(array.type):
         valid, data = array.buffers()
         return _core.Cells(len(array), array.offset, 0, array.type.byte_width, valid, None, data)

@@ -44,7 +44,7 @@ from shmaccum.errors import (
 )
 from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo
-from shmaccum.shm.layout import BATCH_SLOT_MASK, OfProcess, SlotState
+from shmaccum.shm.layout import BATCH_SLOT_MASK, SlotState
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Listener, Slices
 
@@ -95,8 +95,6 @@ class PendingBatches:
         self._reading = native.RLock()  # reentrant: a signal handler may poll, too
         self.process_at = self._slab.geometry.process(me)
         """Word index of this process's table entry."""
-        self.sizes_at = self._slab.geometry.process_histogram(me, OfProcess.RECORD_SIZE)
-        """Word index of this process's histogram of record sizes."""
         self._pid = os.getpid()
 
     def forked(self) -> None:

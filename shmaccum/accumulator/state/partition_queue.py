@@ -74,10 +74,3 @@ class PartitionQueue:
         """Return the batch at the front."""
         head = self._words[self._at + Partition.HEAD]
         return RecordBatch(self._slab.core, head - 1) if head else None
-
-    def may_grow_to(self, max_bytes: int) -> int:
-        """Return a new batch's most bytes: ``max_bytes``, or what its broker takes; 0 if none is before it. No lock."""
-        words, at = self._words, self._at
-        if not words[at + Partition.IN_FLIGHT] and words[at + Partition.QUEUED] <= 1:
-            return 0
-        return min(max_bytes, words[at + Partition.MAX_BYTES] or max_bytes)
