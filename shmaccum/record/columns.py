@@ -1,7 +1,7 @@
 """The bodies of a column of records, in Arrow's memory until they are written into batches.
 
-A record's body does not depend on where the record goes. So bodies are sorted by partition and laid out over batches;
-`shmaccum._core` measures and writes them, byte for byte as `RecordFormat.encode_record` encodes single records. Below
+A record's body does not depend on where the record goes. So rows are measured once and grouped by partition;
+`shmaccum._core` appends them, byte for byte as `RecordFormat.encode_record` encodes single records. Below
 the Spark layer, only the modules of this package import pyarrow.
 """
 
