@@ -5,7 +5,8 @@ rows, a record against the end of its target. Earlier checks do not count, becau
 the memory.
 
 Rows are records: `append_run` takes the stores of ``append.pxi`` for each, with many under one acquisition of the
-partition's lock. A death leaves the rows before it, as with records.
+partition's lock. A death leaves the rows before it, as with records. The cells are read under that lock: those of a
+memory-mapped file can cause page faults there.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
