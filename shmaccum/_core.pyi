@@ -50,7 +50,6 @@ PROGRESS_SHIFT: int
 ATTEMPTS_SHIFT: int
 LINGER_SHIFT: int
 LIMITS_SHIFT: int
-COMPRESSED_SIZE_SHIFT: int
 COMPRESSION_MASK: int
 BATCH_SLOT_BITS: int
 KEY_TOPIC_SHIFT: int
@@ -422,13 +421,12 @@ class MemoryTicket:
 @final
 class BufferPool:
     def __new__(cls, segment: Segment, lock: SlabLock, damaged: Callable[[str], Exception]) -> Self: ...
-    def allocate(self, taken: list[Buffer], count: int, most: int = 1) -> tuple[int, int]: ...
+    def allocate(self, taken: list[Buffer], count: int) -> tuple[int, bool]: ...
     def free(self, *buffers: Buffer) -> tuple[int, int, int]: ...
     def look(
         self,
         ticket: MemoryTicket,
         taken: list[Buffer],
-        most: int,
         was_woken: bool | None,
         dead: Iterable[int],
         now_s: float,
@@ -536,15 +534,11 @@ class RecordBatch:
     @property
     def size(self) -> int: ...
     @property
-    def stored_size(self) -> int: ...
-    @property
     def record_count(self) -> int: ...
     @property
     def base_timestamp(self) -> int: ...
     @property
     def max_timestamp(self) -> int: ...
-    @property
-    def compressed(self) -> int: ...
     @property
     def linger_ms(self) -> int: ...
     @property
@@ -939,9 +933,9 @@ class Appender:
         delivery_timeout_ms: int,
         retries: int,
         batch_size: int,
-        max_bytes: int = 0,
-        pool: BufferPool | None = None,
-        unused: dict[int, list[Buffer]] | None = None,
+        max_bytes: int,
+        pool: BufferPool,
+        unused: dict[int, list[Buffer]],
     ) -> Self: ...
     @property
     def unused(self) -> dict[int, list[Buffer]]: ...
@@ -966,22 +960,10 @@ class Appender:
         body: bytes,
         sizes: int,
         slot: int,
-        is_open: bool,
         callback: DeliveryCallback | None = None,
     ) -> tuple[Any, ...]: ...
-    def write_first(self, slot: int, timestamp: int, body: bytes) -> int: ...
-    def begin(
-        self,
-        partition: int,
-        slot: int,
-        now_us: int,
-        size: int,
-        count: int,
-        base_timestamp: int,
-        max_timestamp: int,
-        largest: int,
-        compressed: int = 0,
-    ) -> None: ...
+    def begin(self, partition: int, buffer: Buffer, now_us: int, timestamp: int, body: bytes) -> None: ...
+    def batch_size(self, timestamp: int, body: bytes) -> int: ...
     asks_first: bool
     def open_batch(self, partition: int) -> tuple[Buffer, int, int] | None: ...
     def close(self) -> None: ...
@@ -1034,7 +1016,6 @@ class RecordPath:
         has_interceptors: bool,
         serializers: object,
         transactions: object,
-        pool: BufferPool | None,
         partitions: object,
     ) -> None: ...
     def lead(self, topic: str, destination: Destination) -> None: ...
@@ -1334,7 +1315,6 @@ class Rows:
         appender: Appender,
         queue: object,
         free_unused: Callable[[], object],
-        compresses: bool,
     ) -> tuple[Any, ...]: ...
     def note(self, future: FutureRecordMetadata) -> None: ...
     def next_record(self) -> tuple[int, bytes]: ...

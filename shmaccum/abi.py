@@ -9,7 +9,7 @@ from typing import Final
 
 VERSION: Final = "0.1.0"
 """Of the package."""
-ABI_VERSION: Final = 18
+ABI_VERSION: Final = 19
 """Every change that moves or reinterprets a word of the slab raises it. Package versions of one ABI share slabs."""
 
 

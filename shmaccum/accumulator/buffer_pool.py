@@ -100,13 +100,11 @@ class BufferPool:
     # --- allocating and freeing ---------------------------------------------------------------------
 
     @overload
-    def allocate(
-        self, size: int, max_block_ms: float, taken: list[Buffer] | None = None, *, most: int = 1
-    ) -> Buffer: ...
+    def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None) -> Buffer: ...
 
     @overload
     def allocate(
-        self, size: int, max_block_ms: float, taken: list[Buffer], *, most: int = 1, is_over: Callable[[], bool]
+        self, size: int, max_block_ms: float, taken: list[Buffer], is_over: Callable[[], bool]
     ) -> Buffer | None: ...
 
     def allocate(
@@ -114,18 +112,12 @@ class BufferPool:
         size: int,
         max_block_ms: float,
         taken: list[Buffer] | None = None,
-        *,
-        most: int = 1,
         is_over: Callable[[], bool] = lambda: False,
     ) -> Buffer | None:
-        """Allocate at least ``size`` bytes, waiting for them up to ``max_block_ms``; return the first buffer.
+        """Allocate at least ``size`` bytes, waiting for them up to ``max_block_ms``.
 
-        The slots' headers are in state ALLOCATED, owned by this process, with a new generation. All buffers are in
-        ``taken``, an empty list at first, so that the caller can free them after an interrupt.
-
-        A caller that needs several buffers asks for all at once: for up to ``most``, at most 64. It gets more than the
-        first only if they are free, and no other process waits or it is our turn (``core/pool.pxi``). So no process
-        holds memory while it waits.
+        The buffer's header is in state ALLOCATED, owned by this process, with a new generation. The buffer is in
+        ``taken``, too, an empty list at first, so that the caller can free it after an interrupt.
 
         The wait ends without memory once ``is_over`` returns True, asked before each look for some; this returns None.
 
@@ -136,10 +128,10 @@ class BufferPool:
         """
         taken = [] if taken is None else taken
         try:
-            if not self.try_allocate(size, taken, most=most):
+            if not self.try_allocate(size, taken):
                 wait = MemoryWait(size, self.slots_for(size), max_block_ms, is_over=is_over)
                 with self.slab.wakeup.listening(NO_COMPLETIONS) as listener:
-                    listener.wait_for(self.waiting(wait, taken, most=most), self.while_waiting)
+                    listener.wait_for(self.waiting(wait, taken), self.while_waiting)
             return taken[0] if taken else None
         except BaseException:
             # After an interrupt the caller does not have the memory: it would leak.
@@ -148,12 +140,12 @@ class BufferPool:
                     self.deallocate(buffer)
             raise
 
-    def try_allocate(self, size: int, taken: list[Buffer], *, most: int = 1) -> bool:
+    def try_allocate(self, size: int, taken: list[Buffer]) -> bool:
         """Allocate as `allocate` if that needs no wait; return whether it did. After an error, free ``taken``."""
         slots = self.slots_for(size)
         if self._closed:
             raise ProducerClosedError("the buffer pool has been closed")
-        self._lock.run(partial(self.slab.pool.allocate, taken, slots, most))
+        self._lock.run(partial(self.slab.pool.allocate, taken, slots))
         return bool(taken)
 
     def slots_for(self, size: int) -> int:
@@ -190,10 +182,10 @@ class BufferPool:
 
     # --- waiting ------------------------------------------------------------------------------------
 
-    def waiting(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> Slices[None]:
+    def waiting(self, wait: MemoryWait, taken: list[Buffer]) -> Slices[None]:
         """Wait in the queue, by `look`; the ticket is returned however the wait ends."""
         try:
-            while not (wait.is_over() or self.look(wait, taken, most=most)):
+            while not (wait.is_over() or self.look(wait, taken)):
                 wait.was_woken = yield wait.slice_s()
             wait.needs_none = not taken
         finally:
@@ -203,11 +195,11 @@ class BufferPool:
                 self.leave(wait)  # else all others would wait for us until our deadline
                 raise
 
-    def look(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> bool:
+    def look(self, wait: MemoryWait, taken: list[Buffer]) -> bool:
         """Allocate if it is this wait's turn; else draw its ticket, or keep it, and press for the sender.
 
         Look again after a wake-up, or after `MemoryWait.slice_s`, and `leave` in the end. Returns whether it allocated;
-        ``taken`` and ``most`` are as of `allocate`.
+        ``taken`` is as of `allocate`.
 
         Raises:
             BufferExhaustedError: too little memory became free in time.
@@ -217,7 +209,7 @@ class BufferPool:
         slab, ticket = self.slab, wait.ticket
         was_woken, wait.was_woken = wait.was_woken if ticket.is_head else None, None
         dead = self._dead_before(ticket.number)
-        section = partial(slab.pool.look, ticket, taken, most, was_woken, dead, time.monotonic(), ABSENT_S)
+        section = partial(slab.pool.look, ticket, taken, was_woken, dead, time.monotonic(), ABSENT_S)
         _, waiter = self._lock.run(section, min(wait.patience_s, max(MIN_TIMEOUT_S, wait.remaining_s())))
         if taken:
             return True

@@ -72,9 +72,8 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         take memory beside this.""")
     compression_type = Setting(STRING, "none", Importance.HIGH, Scope.PRODUCER, _COMPRESSION).says("""
         How batches are compressed; the producer that begins a batch decides. A batch is compressed as a whole, so
-        larger batches compress better. The sender compresses batches, on its own threads, up to one a processor. Large
-        records are compressed by their producer, and are sent uncompressed if that does not make them smaller. `zstd`
-        needs `message.format.version` 0.11 or later.""")
+        larger batches compress better. The sender compresses batches, on its own threads, up to one a processor, at
+        most eight. `zstd` needs `message.format.version` 0.11 or later.""")
     compression_gzip_level = Setting(INT, -1, Importance.MEDIUM, Scope.SHARED, _GZIP_LEVEL).says("""
         Level of `compression.type` gzip: 1 is fastest, 9 compresses best; -1 is zlib's default, 6.""")
     compression_lz4_level = Setting(INT, 9, Importance.MEDIUM, Scope.SHARED, between(1, 17)).says("""

@@ -213,23 +213,55 @@ cdef inline int64_t _delta(int64_t timestamp, int64_t base_timestamp) noexcept n
     return <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp)
 
 
-cdef inline uint64_t v2_write(
-    char *place, uint64_t room, uint64_t index, int64_t timestamp_delta, const Record *record
+cdef inline uint8_t *_put_head(
+    uint8_t *at, uint64_t index, int64_t base_timestamp, const Record *record
 ) noexcept nogil:
-    """Write a record of format 2; return its bytes, 0 without a write if they do not fit.
+    """Write what stands before a record's body; return the place behind it.
 
-    length | attributes 0 | timestamp delta | offset delta | body
+    length | attributes 0 | timestamp delta | offset delta
     """
-    cdef uint64_t size = 1 + _varint_size(timestamp_delta) + _varint_size(index) + record.body_size
-    cdef uint64_t whole = _varint_size(size) + size
-    cdef uint8_t *at = <uint8_t *>place
-    if whole > room:
-        return 0
-    at = _put_varint(at, size)
+    cdef int64_t delta = _delta(record.timestamp, base_timestamp)
+    if record.magic != V2:
+        return _put_legacy_head(at, index, record)
+    at = _put_varint(at, 1 + _varint_size(delta) + _varint_size(index) + record.body_size)
     at[0] = 0
-    at = _put_varint(_put_varint(at + 1, timestamp_delta), index)
-    _put_body(at, record)
-    return whole
+    return _put_varint(_put_varint(at + 1, delta), index)
+
+
+cdef uint8_t *_put_legacy_head(uint8_t *at, uint64_t index, const Record *record) noexcept nogil:
+    """Write what stands before the body of a message of format 1.
+
+    offset 8 | size 4 | crc 4 | magic 1 | attributes 0 | timestamp 8
+    """
+    cdef uint8_t *crc = _put_big_endian(_put_big_endian(at, index, 8), LEGACY_BEFORE_BODY + record.body_size - 12, 4)
+    at = _put_big_endian(_put_big_endian(_put_big_endian(crc + 4, record.magic, 1), 0, 1), record.timestamp, 8)
+    _put_big_endian(crc, _crc32_of_body(crc32(0, crc + 4, <uint64_t>(at - crc) - 4), record), 4)
+    return at
+
+
+cdef uint32_t _crc32_of_body(uint32_t crc, const Record *record) noexcept nogil:
+    """Continue the checksum of a message of format 1 with its body."""
+    if record.body != NULL:
+        return crc32(crc, record.body, record.body_size)
+    return _crc32_of_field(_crc32_of_field(crc, record.key, record.key_size), record.value, record.value_size)
+
+
+cdef uint32_t _crc32_of_field(uint32_t crc, const uint8_t *field, int64_t size) noexcept nogil:
+    cdef uint8_t length[4]
+    _put_big_endian(length, <uint64_t>size, 4)
+    crc = crc32(crc, length, 4)
+    return crc32(crc, field, <uint64_t>size) if size > 0 else crc
+
+
+cdef inline uint64_t record_write(
+    char *place, uint64_t room, uint64_t index, int64_t base_timestamp, const Record *record
+) noexcept nogil:
+    """Write a record; return its bytes, 0 without a write if they do not fit."""
+    cdef uint64_t size = record_size(record.magic, index, record.timestamp, base_timestamp, record.body_size)
+    if size > room:
+        return 0
+    _put_body(_put_head(<uint8_t *>place, index, base_timestamp, record), record)
+    return size
 
 
 cdef void _put_across(Cursor *cursor, const void *data, uint64_t size) noexcept nogil:
@@ -252,70 +284,39 @@ cdef void _put_across(Cursor *cursor, const void *data, uint64_t size) noexcept 
         size -= here
 
 
-cdef inline void _put_field_across(Cursor *cursor, const uint8_t *field, int64_t size) noexcept nogil:
+cdef inline void _put_field_across(Cursor *cursor, int magic, const uint8_t *field, int64_t size) noexcept nogil:
     cdef uint8_t length[10]
-    _put_across(cursor, length, <uint64_t>(_put_varint(length, size) - length))
+    cdef uint8_t *end = _put_varint(length, size) if magic == V2 else _put_big_endian(length, <uint64_t>size, 4)
+    _put_across(cursor, length, <uint64_t>(end - length))
     if size > 0:
         _put_across(cursor, field, <uint64_t>size)
 
 
-cdef void v2_write_across(
-    Cursor *cursor, uint64_t index, int64_t timestamp_delta, const Record *record
-) noexcept nogil:
-    """Write a record of format 2 as `v2_write`, into the slots of a chain, which have room for it."""
-    cdef uint8_t head[31]
-    cdef uint8_t *at
-    at = _put_varint(head, 1 + _varint_size(timestamp_delta) + _varint_size(index) + record.body_size)
-    at[0] = 0
-    at = _put_varint(_put_varint(at + 1, timestamp_delta), index)
-    _put_across(cursor, head, <uint64_t>(at - head))
-    if record.body != NULL:
-        _put_across(cursor, record.body, record.body_size)
-        return
-    _put_field_across(cursor, record.key, record.key_size)
-    _put_field_across(cursor, record.value, record.value_size)
-    head[0] = 0
-    if record.headers != NULL:
-        _put_across(cursor, record.headers, record.headers_size)
-    else:
-        _put_across(cursor, head, 1)
-
-
-cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Record *record) noexcept nogil:
-    """Write a message of format 1; return its bytes, 0 without a write if they do not fit.
-
-    offset 8 | size 4 | crc 4 | magic 1 | attributes 0 | timestamp 8 | body
-    """
-    cdef uint64_t whole = LEGACY_BEFORE_BODY + record.body_size
-    cdef uint8_t *crc
-    cdef uint8_t *at
-    if whole > room:
-        return 0
-    crc = _put_big_endian(_put_big_endian(<uint8_t *>place, index, 8), whole - 12, 4)
-    at = _put_big_endian(_put_big_endian(crc + 4, record.magic, 1), 0, 1)
-    _put_body(_put_big_endian(at, record.timestamp, 8), record)
-    _put_big_endian(crc, crc32(crc + 4, whole - 16), 4)
-    return whole
-
-
-cdef inline uint64_t record_write(
-    char *place, uint64_t room, uint64_t index, int64_t base_timestamp, const Record *record
-) noexcept nogil:
-    """Write a record; return its bytes, 0 without a write if they do not fit."""
-    if record.magic == V2:
-        return v2_write(place, room, index, _delta(record.timestamp, base_timestamp), record)
-    return legacy_write(place, room, index, record)
-
-
 cdef uint64_t record_write_across(
-    const Slots *slots, uint64_t slot, uint64_t begin, uint64_t index, int64_t base_timestamp, const Record *record,
-    uint64_t size
+    const Slots *slots, uint64_t slot, uint64_t begin, uint64_t index, int64_t base_timestamp, const Record *record
 ) noexcept nogil:
-    """Write a record of format 2 into a chain, from a place in a slot on; return its bytes, 0 for a damaged chain."""
+    """Write a record into a chain that has room for it, from a place in a slot on.
+
+    Returns its bytes, 0 for a damaged chain.
+    """
+    cdef uint8_t head[31]
+    cdef uint8_t *end = _put_head(head, index, base_timestamp, record)
     cdef Cursor cursor
     cursor.slots, cursor.slot, cursor.offset, cursor.is_damaged = slots, slot, begin, False
-    v2_write_across(&cursor, index, _delta(record.timestamp, base_timestamp), record)
-    return 0 if cursor.is_damaged else size
+    _put_across(&cursor, head, <uint64_t>(end - head))
+    if record.body != NULL:
+        _put_across(&cursor, record.body, record.body_size)
+    else:
+        _put_field_across(&cursor, record.magic, record.key, record.key_size)
+        _put_field_across(&cursor, record.magic, record.value, record.value_size)
+        head[0] = 0
+        if record.headers != NULL:
+            _put_across(&cursor, record.headers, record.headers_size)
+        elif record.magic == V2:
+            _put_across(&cursor, head, 1)
+    if cursor.is_damaged:
+        return 0
+    return record_size(record.magic, index, record.timestamp, base_timestamp, record.body_size)
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -446,10 +447,8 @@ cdef void _write_into_chain(
         record,
     )
     whole = record_size(record.magic, record.index, record.timestamp, base_timestamp, record.body_size)
-    if not written.size and record.magic == V2 and size + whole <= record.slots * slots.slot_size:
-        written.size = record_write_across(
-            slots, written.slot, written.begin, record.index, base_timestamp, record, whole
-        )
+    if not written.size and size + whole <= record.slots * slots.slot_size:
+        written.size = record_write_across(slots, written.slot, written.begin, record.index, base_timestamp, record)
 
 
 cdef uint64_t _most_slots(const Appending *producer, const Queue *queue) noexcept nogil:
@@ -588,8 +587,7 @@ cdef int append_growing(
     cdef Damage found
     cdef bint grew
     cdef int status
-    record.may_grow = pool != NULL
-    grew = True
+    record.may_grow = grew = True
     while True:
         status = append_record(producer, queue, contributions, entry, ticket, record, damage)
         if status != APPEND_GROW or not grew:
@@ -601,7 +599,7 @@ cdef int append_growing(
 
 cdef int append_batch(
     const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
-    uint64_t slot, uint64_t state, Record *record, Damage *damage
+    uint64_t slot, Record *record, Damage *damage
 ) noexcept nogil:
     """Append a record as the first of a new batch, which is complete in a slot of this process but for its place.
 
@@ -625,63 +623,31 @@ cdef int append_batch(
             status = APPEND_RING_UNREAD
         elif not contributions_make(&contributions[slot], header, _batch_of(record), entry):
             status = APPEND_NOT_CONTRIBUTOR
-        elif not deque_append(&producer.deques.slots, queue, slot, state, damage):
+        elif not deque_append(&producer.deques.slots, queue, slot, STATE_OPEN, damage):
             status = SECTION_DAMAGED
         else:
             record.is_new = record.is_news = True
-            record.is_full = state == STATE_CLOSED or deque_has_full(queue)
+            record.is_full = record.added >= load_relaxed(&header.full) or deque_has_full(queue)
             process = process_of(&producer.deques, entry)
             store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
-            if load_relaxed(&header.compressed):
-                store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
             _count_record(producer, entry, load_relaxed(&header.max_record))
             status = LOCK_TAKEN
     _leave(producer, queue, record, damage)
     return status
 
 
-cdef void batch_begin(
-    const Appending *producer, uint64_t partition, uint64_t slot, uint64_t now_us, uint64_t size, uint64_t count,
-    uint64_t base_timestamp, uint64_t max_timestamp, uint64_t largest, uint64_t compressed
-) noexcept nogil:
-    """Initialize the header of a written batch of this process, but for its place in a deque."""
-    cdef const Slots *slots = &producer.deques.slots
-    cdef SlotHeader *header = header_of(slots, slot)
-    cdef uint64_t stored = compressed >> COMPRESSED_SIZE_SHIFT if compressed else size
-    cdef word *bits = <word *>(<char *>header + sizeof(SlotHeader))
-    cdef uint64_t index
-    store_relaxed(&header.commit, size << COMMIT_SIZE_SHIFT | count << 1)
-    store_relaxed(&header.max_timestamp[0], max_timestamp)
-    store_relaxed(&header.base_timestamp, base_timestamp)
-    store_relaxed(&header.opened_us, now_us)
-    store_relaxed(&header.created_ms, now_us // 1000)
-    store_relaxed(&header.attempts, now_us // 1000)  # no attempt yet: back-off and linger count from the creation
-    store_relaxed(&header.sequence, 0)
-    store_relaxed(&header.max_record, largest)
-    store_relaxed(&header.completed, 0)
-    store_relaxed(&header.part, 0)
-    store_relaxed(&header.compressed, compressed)
-    store_relaxed(&header.linger, producer.linger)
-    store_relaxed(&header.full, producer.batch_size)
-    store_relaxed(&header.limits, producer.limits)
-    if producer.keeps_checksums and stored > producer.header_size:
-        checksum_store(
-            header,
-            partition,
-            0,
-            count,
-            crc32c_of_chain(slots, slot, producer.header_size, stored - producer.header_size, 0),
-        )
-    for index in range(producer.contributor_words):
-        store_relaxed(&bits[index], 0)
-
-
 cdef uint64_t begin_first(
-    const Appending *producer, uint64_t partition, const Handle *handle, const Record *record
+    const Appending *producer, uint64_t partition, const Handle *handle, uint64_t now_us, const Record *record
 ) noexcept nogil:
-    """Make a new batch of one record in slots of this process; return the record's bytes, 0 if they do not fit."""
+    """Make a batch of one record in slots of this process; return the record's bytes, 0 if they do not fit.
+
+    The batch has all but its place in a deque. No lock is held, and the order of stores does not matter: the state
+    makes them count. A death before that leaves slots that the sender reclaims.
+    """
     cdef const Slots *slots = &producer.deques.slots
-    cdef uint64_t begin = producer.header_size, added = 0, timestamp = <uint64_t>record.timestamp
+    cdef SlotHeader *header = header_of(slots, handle.slot)
+    cdef word *bits = <word *>(<char *>header + sizeof(SlotHeader))
+    cdef uint64_t begin = producer.header_size, added = 0, timestamp = <uint64_t>record.timestamp, index
     cdef uint64_t size = record_size(record.magic, 0, record.timestamp, record.timestamp, record.body_size)
     cdef char *place = slots.bytes + handle.slot * slots.slot_size
     # For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page. So
@@ -689,14 +655,44 @@ cdef uint64_t begin_first(
     load_relaxed(<word *>place)
     if begin + size <= slots.slot_size:
         added = record_write(place + begin, size, 0, record.timestamp, record)
-    elif begin + size <= handle.slots * slots.slot_size and record.magic == V2:
-        added = record_write_across(slots, handle.slot, begin, 0, record.timestamp, record, size)
-    if added:
-        batch_begin(producer, partition, handle.slot, monotonic_us(), begin + added, 1, timestamp, timestamp, added, 0)
+    elif begin + size <= handle.slots * slots.slot_size:
+        added = record_write_across(slots, handle.slot, begin, 0, record.timestamp, record)
+    if not added:
+        return 0
+    store_relaxed(&header.commit, begin + added << COMMIT_SIZE_SHIFT | 1 << 1)
+    store_relaxed(&header.max_timestamp[0], timestamp)
+    store_relaxed(&header.base_timestamp, timestamp)
+    store_relaxed(&header.opened_us, now_us)
+    store_relaxed(&header.created_ms, now_us // 1000)
+    store_relaxed(&header.attempts, now_us // 1000)  # no attempt yet: back-off and linger count from the creation
+    store_relaxed(&header.sequence, 0)
+    store_relaxed(&header.max_record, added)
+    store_relaxed(&header.completed, 0)
+    store_relaxed(&header.part, 0)
+    store_relaxed(&header.linger, producer.linger)
+    store_relaxed(&header.full, producer.batch_size)
+    store_relaxed(&header.limits, producer.limits)
+    if producer.keeps_checksums:
+        checksum_store(header, partition, 0, 1, crc32c_of_chain(slots, handle.slot, begin, added, 0))
+    for index in range(producer.contributor_words):
+        store_relaxed(&bits[index], 0)
     return added
 
 
 # --- for Python code ------------------------------------------------------------------------------
+
+
+cdef class CallGuard:
+    """Whether a producer takes calls.
+
+    Attributes:
+        closed: whether it has been closed, or is not open yet.
+    """
+
+    cdef public bint closed
+
+    def __cinit__(self, *_, **__):
+        self.closed = True
 
 
 @cython.final
@@ -715,7 +711,7 @@ cdef class Appender:
         retries: likewise.
         batch_size: likewise, in bytes.
         max_bytes: bytes that a batch can grow to.
-        pool: has the memory for that; None if batches do not grow.
+        pool: has the memory for batches.
         unused: gets lists of slots that did not become batches, by an id, to be freed.
 
     Attributes:
@@ -743,13 +739,13 @@ cdef class Appender:
         uint64_t delivery_timeout_ms,
         uint64_t retries,
         uint64_t batch_size,
-        uint64_t max_bytes=0,
-        BufferPool pool=None,
-        dict unused=None,
+        uint64_t max_bytes,
+        BufferPool pool not None,
+        dict unused not None,
     ):
         cdef const Regions *regions = &segment.geometry.regions
         self.segment, self.contributions, self.damaged = segment, contributions, damaged
-        self.pool, self.unused = pool, {} if unused is None else unused
+        self.pool, self.unused = pool, unused
         self.producer.batch_size, self.producer.max_bytes = batch_size, max_bytes
         self.magic = magic
         self.producer.deques = deques_of(segment)
@@ -800,7 +796,7 @@ cdef class Appender:
         record.sizes = sizes
         status = append_growing(
             &self.producer,
-            self.memory(),
+            &self.pool.pool,
             &queue,
             self.contributions.table,
             self.contributions.entry,
@@ -819,10 +815,9 @@ cdef class Appender:
         bytes body not None,
         uint64_t sizes,
         uint64_t slot,
-        bint is_open,
         callback=None,
     ):
-        """Append a record as the first of the batch that `begin` made in a slot, open or closed.
+        """Append a record as the first of the batch that `begin` made in a slot.
 
         If another process has opened a batch meanwhile that has room for it, the record goes there.
 
@@ -845,67 +840,38 @@ cdef class Appender:
             self.contributions.entry,
             ticket_of(segment),
             slot,
-            STATE_OPEN if is_open else STATE_CLOSED,
             &record,
             &damage,
         )
         return self._outcome(status, &record, &damage, future, partition, callback)
 
-    def write_first(self, uint64_t slot, int64_t timestamp, bytes body not None):
-        """Write a record as the first into slots that this process has allocated; return its bytes.
+    def begin(self, uint64_t partition, Buffer buffer not None, uint64_t now_us, int64_t timestamp, bytes body not None):
+        """Make a batch of one record in slots that this process has allocated, but for its place in a deque.
+
+        Args:
+            partition: entry of the partition that it will belong to.
+            buffer: the slots.
+            now_us: monotonic microseconds.
+            timestamp: milliseconds since the epoch.
+            body: from the format's ``encode_body``.
 
         Raises:
             ValueError: it does not fit.
         """
-        cdef const Slots *slots = &self.producer.deques.slots
         cdef Record record
-        cdef uint64_t size, added = 0, begin = self.producer.header_size, room
+        cdef Handle handle
         self._opened()
-        self._check_slot(slot)
+        self._check_slot(buffer.slot)
+        handle.slot, handle.slots, handle.generation = buffer.slot, buffer.slots, buffer.generation
         _set_record(&record, self.magic, timestamp, body)
-        room = load_relaxed(&header_of(slots, slot).slots) * slots.slot_size
-        size = record_size(self.magic, 0, timestamp, timestamp, record.body_size)
-        if begin + size <= slots.slot_size:
-            added = record_write(slots.bytes + slot * slots.slot_size + begin, size, 0, timestamp, &record)
-        elif begin + size <= room and self.magic == V2:
-            added = record_write_across(slots, slot, begin, 0, timestamp, &record, size)
-        if not added:
-            raise ValueError(f"a record of {len(body)} bytes does not fit into {room} bytes")
-        return added
+        if not begin_first(&self.producer, partition, &handle, now_us, &record):
+            raise ValueError(f"a record of {len(body)} bytes does not fit into {buffer}")
 
-    def begin(
-        self,
-        uint64_t partition,
-        uint64_t slot,
-        uint64_t now_us,
-        uint64_t size,
-        uint64_t count,
-        uint64_t base_timestamp,
-        uint64_t max_timestamp,
-        uint64_t largest,
-        uint64_t compressed=0,
-    ):
-        """Initialize the header of a batch that this process has written into its slots, but for its place in a deque.
-
-        No lock is held, and the order of stores does not matter: the state makes them count. A death before that
-        leaves a slot that the sender reclaims.
-
-        Args:
-            partition: entry of the partition that it will belong to.
-            slot: the batch's first.
-            now_us: monotonic microseconds.
-            size: bytes of the whole batch, before any compression.
-            count: records in it.
-            base_timestamp: of the first record.
-            max_timestamp: the largest one.
-            largest: bytes in the largest record.
-            compressed: the `SlotHeader.compressed` word.
-        """
-        self._opened()
-        self._check_slot(slot)
-        batch_begin(
-            &self.producer, partition, slot, now_us, size, count, base_timestamp, max_timestamp, largest, compressed
-        )
+    def batch_size(self, int64_t timestamp, bytes body not None):
+        """Return the bytes of a batch with only this record; args as of `begin`."""
+        cdef Record record
+        _set_record(&record, self.magic, timestamp, body)
+        return self.size_of(&record)
 
     def open_batch(self, uint64_t partition):
         """Return a partition's open batch, as it is without a lock: a hint.
@@ -949,7 +915,7 @@ cdef class Appender:
         cdef uint64_t most
         self._opened()
         _set_queue(&queue, &self.producer.deques, partition, 0, 0)
-        if self.pool is None or not look_at_open(&self.producer, &queue, &seen):
+        if not look_at_open(&self.producer, &queue, &seen):
             return None, 0
         memset(&record, 0, sizeof(Record))
         record.magic, record.may_grow, record.body_size, record.slots = self.magic, True, body_size, seen.slots
@@ -964,9 +930,67 @@ cdef class Appender:
         """Append no more, and let go of the slab's memory."""
         self.segment = None
 
-    cdef Pool *memory(self) noexcept:
-        """Return the pool from which batches grow; NULL if they do not."""
-        return NULL if self.pool is None else &self.pool.pool
+    cdef bint takes_calls(self, CallGuard guard) noexcept:
+        """Return whether a record can be appended without a question: look again after any Python code.
+
+        A close of the guard's producer makes it False before it waits for what is appended. So a record that is
+        appended after a look, with no Python code in between, is among what the close waits for.
+        """
+        return not (self.asks_first or self.segment is None or (guard is not None and guard.closed))
+
+    cdef ProduceRequestResult begin_batch(
+        self, Segment segment, CallGuard guard, Queue *queue, of, Record *record, Damage *damage
+    ):
+        """Append a record as the first of a new batch, if memory for it is free.
+
+        The caller frees what is in `unused` then, once it has noted the record.
+
+        Args:
+            guard: the producer's, if it has to take calls still.
+            of: the deque: its ``topic_partition`` and ``lane``.
+
+        Returns:
+            The batch's result; None if the record was not appended.
+        """
+        cdef Appending *producer = &self.producer
+        cdef uint64_t slot_size = producer.deques.slots.slot_size
+        cdef uint64_t size = self.size_of(record)
+        cdef ProduceRequestResult result = None
+        cdef Buffer buffer = Buffer()
+        cdef Handle handle
+        cdef bint is_allocated = False
+        pool_allocate(
+            &self.pool.pool, ticket_of(segment), (size + slot_size - 1) // slot_size, &handle, &is_allocated, damage
+        )
+        if not is_allocated:
+            self.pool._check(damage)
+            return None
+        buffer.slot, buffer.slots, buffer.generation = handle.slot, handle.slots, handle.generation
+        try:
+            self.pool._check(damage)
+            if begin_first(producer, queue.entry, &handle, monotonic_us(), record):
+                self.contributions._expect(buffer.batch, of.topic_partition, of.lane)
+                if self.takes_calls(guard) and append_batch(
+                    producer,
+                    queue,
+                    self.contributions.table,
+                    self.contributions.entry,
+                    ticket_of(segment),
+                    handle.slot,
+                    record,
+                    damage,
+                ) == LOCK_TAKEN:  # no Python code before this: that can forget the batch's result
+                    result = self.contributions.by_slot[<Py_ssize_t>record.slot]
+        finally:
+            if result is None or not record.is_new:
+                self.unused[id(buffer)] = [buffer]
+        return result
+
+    cdef uint64_t size_of(self, const Record *record) noexcept:
+        """Return the bytes of a batch with only this record."""
+        return self.producer.header_size + record_size(
+            record.magic, 0, record.timestamp, record.timestamp, record.body_size
+        )
 
     cdef Segment _opened(self):
         """Return the segment, which the caller keeps mapped while it uses it.
@@ -1007,7 +1031,7 @@ cdef class Appender:
     ):
         if status != LOCK_TAKEN:
             return self._outcome_of_rows(status, record, damage, partition)
-        self._fill_in(future, record)
+        self._fill_in(future, record, None)
         if callback is not None:
             self.contributions.callbacks._add(_batch_of(record), callback, future)
         is_full = bool(record.is_full or record.is_due_earlier)
@@ -1022,9 +1046,11 @@ cdef class Appender:
         is_full = bool(record.is_full or record.is_due_earlier)
         return status, batch, is_full, bool(record.is_new), 0
 
-    cdef void _fill_in(self, FutureRecordMetadata future, const Record *record):
+    cdef void _fill_in(self, FutureRecordMetadata future, const Record *record, ProduceRequestResult result):
         """Fill in the future of an appended record, before any Python code: that can forget the batch's result."""
-        future.batch_result = <ProduceRequestResult>self.contributions.by_slot[<Py_ssize_t>record.slot]
+        if result is None:
+            result = <ProduceRequestResult>self.contributions.by_slot[<Py_ssize_t>record.slot]
+        future.batch_result = result
         future.index, future.timestamp, future.sizes = <int64_t>record.index, record.timestamp, record.sizes
 
     cdef _check_slot(self, uint64_t slot):

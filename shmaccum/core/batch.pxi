@@ -233,12 +233,7 @@ cdef class RecordBatch:
     @property
     def size(self):
         """Committed bytes, including the header's space, before any compression."""
-        return load_acquire(&self.header.commit) >> COMMIT_SIZE_SHIFT
-
-    @property
-    def stored_size(self):
-        """Bytes in the slab now: `size`, or less if its producer has compressed it."""
-        return stored_size(self.header)
+        return committed_size(self.header)
 
     @property
     def record_count(self):
@@ -254,11 +249,6 @@ cdef class RecordBatch:
     def max_timestamp(self):
         """Largest timestamp of the committed records."""
         return load_relaxed(&self.header.max_timestamp[load_acquire(&self.header.commit) & 1])
-
-    @property
-    def compressed(self):
-        """Bytes in the slot << 8 | compression; 0 before any try."""
-        return load_relaxed(&self.header.compressed)
 
     @property
     def linger_ms(self):
@@ -280,11 +270,11 @@ cdef class RecordBatch:
         )
 
     def places(self):
-        """Return the places of its `stored_size` bytes: `places_of`."""
-        return places_of(self.segment, self.slot, stored_size(self.header))
+        """Return the places of its `size` bytes: `places_of`."""
+        return places_of(self.segment, self.slot, committed_size(self.header))
 
     def views(self):
-        """Return writable views of its `stored_size` bytes, one for each run of slots; None if the chain is damaged."""
+        """Return writable views of its `size` bytes, one for each run of slots; None if the chain is damaged."""
         cdef list places = self.places()
         if places is None:
             return None
@@ -328,7 +318,6 @@ cdef class RecordBatch:
             0 < count
             and completed_of(self.header) <= count
             and header_size < size <= room
-            and header_size < stored_size(self.header) <= room
             and load_relaxed(&self.header.base_timestamp) <= LAST_TIME
             and load_relaxed(&self.header.max_timestamp[commit & 1]) <= LAST_TIME
             and number & SEQUENCE_MASK <= LAST_SEQUENCE
@@ -337,10 +326,9 @@ cdef class RecordBatch:
         )
 
     def write_off(self):
-        """Clear the split and compression words of a damaged header, so that the batch can fail as a whole."""
+        """Clear the split words of a damaged header, so that the batch can fail as a whole."""
         store_relaxed(&self.header.part, 0)
         store_relaxed(&self.header.completed, 0)
-        store_relaxed(&self.header.compressed, 0)
 
     def contributors(self):
         """Return the process entries of its contributors."""

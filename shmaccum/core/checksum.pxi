@@ -3,8 +3,7 @@
 With ``shmaccum.checksum=append``, `SlotHeader.checksums` has two cells of 32 bits. Each is the CRC-32C of the batch's
 bytes behind the space of its header, combined with what its header says of them: partition, base timestamp, number of
 records. Each append continues the cell that the commit word selects into the other one, and the commit word then
-selects that. So a death before the commit leaves the old cell, of the old records. A batch that its producer has
-compressed has that of the compressed bytes.
+selects that. So a death before the commit leaves the old cell, of the old records.
 
 The sender seals with that checksum. So bytes that change between `send` and the wire fail their batch.
 """
@@ -71,8 +70,9 @@ cdef uint32_t _continued(const CrcTables *tables, uint32_t crc, const uint8_t *d
     return crc
 
 
-cdef inline uint32_t crc32(const uint8_t *data, uint64_t size) noexcept nogil:
-    return ~_continued(&_crc32_tables, 0xFFFFFFFF, data, size)
+cdef inline uint32_t crc32(uint32_t crc, const uint8_t *data, uint64_t size) noexcept nogil:
+    """Continue a CRC-32, which begins with 0."""
+    return ~_continued(&_crc32_tables, ~crc, data, size)
 
 
 cdef inline uint32_t crc32c(uint32_t crc, const void *data, uint64_t size) noexcept nogil:

@@ -5,15 +5,13 @@ rows, a record against the end of its target. Earlier checks do not count, becau
 the memory.
 
 Rows are records: `append_run` takes the stores of ``append.pxi`` for each, with many under one acquisition of the
-partition's lock. A death leaves the rows before it, as with records. The cells are read under that lock: those of a
-memory-mapped file can cause page faults there.
+partition's lock. A death leaves the rows before it, as with records. Before the lock, `_fetch` reads a byte of each
+page and cell of these rows, so that those of a memory-mapped file cause their page faults there.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 
-# Rows are not in the processor's caches, and waiting for them would take a third of the time. So memory some rows ahead
-# is prefetched: a hint, which touches nothing.
 cdef extern from *:
     """
     #if defined(__GNUC__)
@@ -21,12 +19,13 @@ cdef extern from *:
     #else
     #define shmaccum_ask_for(at) ((void)0)
     #endif
+    #define shmaccum_read(at) ((void)*(const volatile uint8_t *)(at))
     """
     void shmaccum_ask_for(const uint8_t *at) noexcept nogil
+    void shmaccum_read(const uint8_t *at) noexcept nogil
 
 cdef enum:
-    ROWS_AHEAD = 16
-    BYTES_AHEAD = 2048
+    BYTES_AHEAD = 2048  # prefetched of a batch: a hint, which touches nothing
     # Rows and bytes after which a section ends, of some 10 us, and a call: an event loop goes on after some 0.5 ms.
     ROWS_OF_A_SECTION = 256
     BYTES_OF_A_SECTION = 1 << 16
@@ -205,6 +204,8 @@ cdef struct Run:
     # The first one that is not appended yet, and the end.
     int64_t next
     int64_t stop
+    # The place behind those that `_fetch` has read.
+    int64_t fetched
     # How many the last section has appended, the index of the first of these in the batch, and their bytes.
     int64_t appended
     uint64_t first
@@ -224,11 +225,30 @@ cdef inline bint _set_next(const Run *run, Record *record) noexcept nogil:
     return record.timestamp >= 0 and <int64_t>record.body_size == run.body_sizes[number]
 
 
-cdef inline const uint8_t *_ahead(const Run *run, const Column *column) noexcept nogil:
-    """Return the bytes of a cell some rows ahead; those of another one near the end."""
+cdef inline void _fetch_cell(const Column *column, int64_t row) noexcept nogil:
+    """Read a byte of each page of a cell: then its first bytes are in the processor's cache, too."""
     cdef Cell cell
-    _find_cell(column, _number_of(run, min(run.next + ROWS_AHEAD, run.stop - 1)), &cell)
-    return cell.data
+    cdef int64_t at = 0
+    if _find_cell(column, row, &cell) and cell.size > 0:
+        while at < cell.size:
+            shmaccum_read(cell.data + at)
+            at += PAGE
+        shmaccum_read(cell.data + cell.size - 1)
+
+
+cdef void _fetch(Run *run) noexcept nogil:
+    """Fetch the rows of the next section. They would be waited for one by one, and under the lock."""
+    cdef int64_t stop = min(run.stop, run.next + ROWS_OF_A_SECTION), number, size = 0
+    run.fetched = max(run.fetched, run.next)
+    while run.fetched < stop and size < BYTES_OF_A_SECTION:
+        number = _number_of(run, run.fetched)
+        if not 0 <= number < run.count:
+            return
+        _fetch_cell(&run.columns.key, number)
+        _fetch_cell(&run.columns.value, number)
+        _fetch_cell(&run.columns.headers, number)
+        size += run.body_sizes[number]
+        run.fetched += 1
 
 
 cdef int64_t _append_more(
@@ -254,8 +274,6 @@ cdef int64_t _append_more(
     room = slots.slot_size - written.begin
     written.size = 0
     while count < most and index + count < COMMIT_COUNT_MASK and _set_next(run, record):
-        # Here: a compiler drops the call of a function that does nothing else.
-        shmaccum_ask_for(_ahead(run, &run.columns.value))
         shmaccum_ask_for(<const uint8_t *>place + BYTES_AHEAD)
         added = record_write(place, room, index + count, base_timestamp, record)
         if not added:
@@ -422,7 +440,6 @@ cdef class Rows:
         Appender appender not None,
         queue not None,
         free_unused not None,
-        bint compresses,
     ):
         """Append the next rows to open batches, and to new ones for which memory is free.
 
@@ -436,7 +453,6 @@ cdef class Rows:
             appender: of the accumulator.
             queue: the deque: its ``topic_partition`` and ``lane``.
             free_unused: frees slots that did not become a batch: `Appender.unused`.
-            compresses: whether large records are compressed before they are appended: not here.
 
         Returns:
             As `Appender.append`, of the last section, with the batch's result in place of a future.
@@ -459,7 +475,8 @@ cdef class Rows:
             segment = appender._opened()
             if not _set_next(&self.run, &record):
                 raise _changed()
-            record.may_grow = appender.pool is not None
+            record.may_grow = True
+            _fetch(&self.run)
             status = append_run(
                 &appender.producer,
                 &of,
@@ -473,14 +490,15 @@ cdef class Rows:
             bytes += self.run.bytes
             if self.run.appended:
                 grows = True
-                self._note(contributions, &record)
+                # Before any Python code, which can forget the batch's result.
+                self._note(<ProduceRequestResult>contributions.by_slot[<Py_ssize_t>record.slot])
             self._note_news(&record)
             self.is_full = self.is_full or status == APPEND_NO_ROOM and record.is_news  # it has closed a batch
             if status == APPEND_GROW and grows:
                 grows = self._grow(appender, segment, &record)
                 status = LOCK_TAKEN
             elif status == APPEND_NO_ROOM and _set_next(&self.run, &record):
-                status = self._begin(appender, segment, &of, &record, &damage, queue, free_unused, compresses)
+                status = self._begin(appender, segment, &of, &record, &damage, queue, free_unused)
                 bytes += record.added
             # Not for a new batch alone: the sender would take it with the first row.
             if self.is_full and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
@@ -491,7 +509,7 @@ cdef class Rows:
         """Note that the next row was appended as a single record."""
         self.run.next += 1
         self.run.appended, self.run.first = 1, <uint64_t>future.index
-        self._note_of(future.batch_result)
+        self._note(future.batch_result)
 
     def next_record(self):
         """Return the timestamp of the next row, and its body in private memory.
@@ -522,11 +540,8 @@ cdef class Rows:
         self.done = done
         return done == count
 
-    cdef int _note(self, Contributions contributions, const Record *record) except -1:
-        """Note the rows of the last section, before any Python code, which can forget the batch's result."""
-        return self._note_of(<ProduceRequestResult>contributions.by_slot[<Py_ssize_t>record.slot])
-
-    cdef int _note_of(self, ProduceRequestResult result) except -1:
+    cdef int _note(self, ProduceRequestResult result) except -1:
+        """Note the rows of the last section, and the batch that they are in."""
         cdef Py_ssize_t last = len(self.results) - 1
         cdef int64_t begin = self.run.next - self.run.appended
         if last >= 0 and self.results[last] is result and (
@@ -549,70 +564,25 @@ cdef class Rows:
         cdef Damage found = UNDAMAGED  # found again by who allocates
         cdef bint grew = False
         handle.slot, handle.slots, handle.generation = record.slot, record.slots, record.generation
-        pool_grow(appender.memory(), ticket_of(segment), &handle, &grew, &found)
+        pool_grow(&appender.pool.pool, ticket_of(segment), &handle, &grew, &found)
         return grew
 
     cdef int _begin(
-        self,
-        Appender appender,
-        Segment segment,
-        Queue *queue,
-        Record *record,
-        Damage *damage,
-        of,
-        free_unused,
-        bint compresses,
+        self, Appender appender, Segment segment, Queue *queue, Record *record, Damage *damage, of, free_unused
     ) except -1:
         """Append the next row as the first of a new batch, if memory for it is free; return a status."""
-        cdef Appending *producer = &appender.producer
-        cdef Contributions contributions = appender.contributions
-        cdef uint64_t slot_size = producer.deques.slots.slot_size, number = 0
-        cdef uint64_t size = producer.header_size + record_size(
-            record.magic, 0, record.timestamp, record.timestamp, record.body_size
-        )
-        cdef Handle handle
-        cdef Buffer buffer = Buffer()
-        cdef int status
-        if appender.pool is None or (size > slot_size and record.magic != V2):
-            return APPEND_NO_ROOM
-        if compresses and size >= producer.batch_size:
-            return APPEND_NO_ROOM
-        if not _may_contribute(producer, contributions.entry):
+        cdef ProduceRequestResult result
+        if not _may_contribute(&appender.producer, appender.contributions.entry):
             return APPEND_RING_UNREAD
-        status = pool_allocate(
-            appender.memory(), ticket_of(segment), (size + slot_size - 1) // slot_size, 1, &handle, &number, damage
-        )
-        if not number:
-            appender.pool._check(damage)
-            return APPEND_NO_ROOM
-        buffer.slot, buffer.slots, buffer.generation = handle.slot, handle.slots, handle.generation
-        status = APPEND_NO_ROOM
-        try:
-            appender.pool._check(damage)
-            if begin_first(producer, queue.entry, &handle, record):
-                contributions._expect(buffer.batch, of.topic_partition, of.lane)
-                if appender.segment is not None and not appender.asks_first:
-                    status = append_batch(
-                        producer,
-                        queue,
-                        contributions.table,
-                        contributions.entry,
-                        ticket_of(segment),
-                        handle.slot,
-                        STATE_OPEN if size < producer.batch_size else STATE_CLOSED,
-                        record,
-                        damage,
-                    )
-                if status == LOCK_TAKEN:
-                    self.run.next += 1
-                    self.run.appended, self.run.first = 1, record.index
-                    self._note(contributions, record)
-                    self._note_news(record)
-        finally:
-            if status != LOCK_TAKEN or not record.is_new:
-                appender.unused[id(buffer)] = [buffer]  # first: an interrupt must not lose it
-                free_unused()
-        return status
+        result = appender.begin_batch(segment, None, queue, of, record, damage)
+        if result is not None:
+            self.run.next += 1
+            self.run.appended, self.run.first = 1, record.index
+            self._note(result)
+            self._note_news(record)
+        if appender.unused:
+            free_unused()
+        return APPEND_NO_ROOM if result is None else LOCK_TAKEN
 
 
 # --- headers --------------------------------------------------------------------------------------

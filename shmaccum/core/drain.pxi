@@ -23,10 +23,9 @@ cdef struct Candidate:
     uint64_t size
 
 
-cdef uint64_t stored_size(const SlotHeader *header) noexcept nogil:
-    """Return the bytes of a batch as it is in the slab."""
-    cdef uint64_t compressed = load_relaxed(&header.compressed)
-    return compressed >> COMPRESSED_SIZE_SHIFT if compressed else load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT
+cdef uint64_t committed_size(const SlotHeader *header) noexcept nogil:
+    """Return the committed bytes of a batch, including its header's space."""
+    return load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT
 
 
 cdef bint _is_still_due(const Deques *deques, const Candidate *batch) noexcept nogil:
@@ -35,7 +34,7 @@ cdef bint _is_still_due(const Deques *deques, const Candidate *batch) noexcept n
         return False
     if batch.slot >= deques.slots.slot_count:
         return True  # to take it out is to find the damage
-    return stored_size(header_of(&deques.slots, batch.slot)) <= batch.size
+    return committed_size(header_of(&deques.slots, batch.slot)) <= batch.size
 
 
 cdef int drain_stripe(

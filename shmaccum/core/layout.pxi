@@ -101,7 +101,6 @@ cpdef enum:
     ATTEMPTS_SHIFT = 48
     LINGER_SHIFT = 8
     LIMITS_SHIFT = 32
-    COMPRESSED_SIZE_SHIFT = 8
     COMPRESSION_MASK = 0xFF
 
     # Of the number of a batch, of a partition's key, of a lane, of a process's sleep.
@@ -343,7 +342,7 @@ cdef struct ProcessEntry:
     word waits
     # Times that a wait for memory timed out.
     word exhausted
-    # Batches compressed: by the sender, or by a producer before they were in a deque. Each counts in its own entry.
+    # Batches that it compressed, as the sender.
     word compressed
     word unused_31
 
@@ -637,9 +636,7 @@ cdef struct SlotHeader:
     # without a sequence number, because they were never stored. The next record has the base sequence + completed -
     # skipped.
     word completed
-    # Bytes in the slots << 8 | compression, of a batch that its producer tried to compress before it was in a deque; 0
-    # of any other: it has the bytes of `commit`, and the sender compresses it.
-    word compressed
+    word unused_19
     # Of a split batch: end of the part that the result words are for << 24 | end of the part being sent, in records.
     # `0` while the batch is sent as a whole. A part begins where the completed records end, and is stored before it is
     # sent.
@@ -647,8 +644,8 @@ cdef struct SlotHeader:
     # Next slot + 1 in the chain of a batch; valid only if a slot that is not FREE leads to it, within the number of its
     # `slots`. The slots after the first are FREE by their own headers.
     word chain
-    # `linger.ms` << 8 | compression, as in `compressed`, of the producer that opened it; a producer with a lower one
-    # lowers it when it appends, under the partition's lock.
+    # `linger.ms` << 8 | compression, as a number, of the producer that opened it; a producer with a lower `linger.ms`
+    # lowers that when it appends, under the partition's lock.
     word linger
     # Bytes from which on the batch is full: `batch.size` of the producer that opened it; a producer with a lower one
     # lowers it when it appends, under the partition's lock.

@@ -85,7 +85,6 @@ cdef enum:
     STATE_FREE = 0
     STATE_ALLOCATED = 1
     WORD_BITS = 64
-    MOST_TAKEN = 64  # buffers in one section
     MOST_DEAD = 64  # that one look knows of
     MOST_AT_ONCE = 64  # filling that many slots makes the cost of a wake-up small
     PART_AT_ONCE = 8  # the other slots keep the sender busy meanwhile
@@ -140,7 +139,6 @@ cdef struct Look:
     # A waiter's look at the queue, and what came of it.
     int64_t number
     uint64_t slots
-    uint64_t most
     double started_s
     double timeout_s
     double now_s
@@ -149,7 +147,7 @@ cdef struct Look:
     Dead dead
     bint changed
     bint is_head
-    uint64_t taken
+    bint is_served
     int64_t waiter
 
 
@@ -672,20 +670,10 @@ cdef int pool_repair(Pool *pool, uint64_t ticket) noexcept nogil:
     return status
 
 
-cdef uint64_t _take_some(
-    Pool *pool, uint64_t owner, uint64_t count, uint64_t most, Handle *taken, Damage *damage
-) noexcept nogil:
-    """Take `count` slots as often as they are free, at most `most` times; return how often."""
-    cdef uint64_t number = 0
-    while number < most and slots_take(pool, owner, count, &taken[number], damage):
-        number += 1
-    return number
-
-
 cdef int pool_allocate(
-    Pool *pool, uint64_t ticket, uint64_t count, uint64_t most, Handle *taken, uint64_t *number, Damage *damage
+    Pool *pool, uint64_t ticket, uint64_t count, Handle *taken, bint *is_taken, Damage *damage
 ) noexcept nogil:
-    """Allocate if more is free than all waiters need, or in turn. If no process waits, that can be several buffers.
+    """Allocate if more is free than all waiters need, or in turn.
 
     If there is enough for all, a queue would only make each wait for a wake-up by the one before.
     """
@@ -695,12 +683,13 @@ cdef int pool_allocate(
         return status
     if queue_ends(pool, &head, &tail, damage):
         if _spare(pool, head, tail, load_relaxed(&pool.superblock.free_slots)) >= count:
-            number[0] = _take_some(pool, owner, count, most if head == tail else 1, taken, damage)
+            is_taken[0] = slots_take(pool, owner, count, taken, damage)
         else:
             left = _by_turn(pool, owner)
             if left >= count:
-                number[0] = _take_some(pool, owner, count, min(most, left // count), taken, damage)
-                _set_turn(pool, owner, left - number[0] * count)
+                is_taken[0] = slots_take(pool, owner, count, taken, damage)
+                if is_taken[0]:
+                    _set_turn(pool, owner, left - count)
     pool_exit(pool, damage)
     return status
 
@@ -742,21 +731,11 @@ cdef int pool_look(Pool *pool, uint64_t ticket, Look *look, Handle *taken, Damag
         if look.is_head:
             if look.was_woken >= 0:
                 _learn(pool, look.was_woken)
-            look.taken = _take_some(
-                pool, owner, look.slots, look.most if _are_alone(pool, head, tail) else 1, taken, damage
-            )
-            if look.taken:
-                _set_turn(pool, owner, pool.most_at_once - min(look.taken * look.slots, pool.most_at_once))
+            look.is_served = slots_take(pool, owner, look.slots, taken, damage)
+            if look.is_served:
+                _set_turn(pool, owner, pool.most_at_once - min(look.slots, pool.most_at_once))
     pool_exit(pool, damage)
     return status
-
-
-cdef bint _are_alone(const Pool *pool, uint64_t head, uint64_t tail) noexcept nogil:
-    """Return whether at most one process waits."""
-    cdef uint64_t ticket, held = 0
-    for ticket in range(head, tail):
-        held += load_relaxed(_cell(pool, ticket)) != 0
-    return held <= 1
 
 
 cdef int pool_leave(
@@ -983,31 +962,29 @@ cdef class BufferPool:
         self.pool.most_at_once = _within(self.pool.slots.slot_count // PART_AT_ONCE, MOST_AT_ONCE)
         self.pool.seen_ticket = self.pool.woken_ticket = ALL_BITS
 
-    def allocate(self, list taken not None, uint64_t count, uint64_t most=1):
-        """Allocate buffers of `count` slots, if that needs no wait.
+    def allocate(self, list taken not None, uint64_t count):
+        """Allocate a buffer of `count` slots, if that needs no wait.
 
         Args:
-            taken: gets the buffers.
-            count: slots of each, at least 1.
-            most: take up to this number of buffers, at most 64; more than the first only if no process waits.
+            taken: gets the buffer.
+            count: at least 1.
 
         Returns:
-            (status, number of buffers).
+            (status, whether there is a buffer).
 
         Raises:
             SlabDamagedError: the bitmap contradicts the headers, or the queue's ends are damaged. What is in `taken`
                 is allocated.
         """
-        cdef Handle handles[MOST_TAKEN]
+        cdef Handle handle
         cdef Damage damage = UNDAMAGED
-        cdef uint64_t number = 0
-        cdef Py_ssize_t before = len(taken)
-        most = _prepare(taken, most)
+        cdef bint is_taken = False
+        cdef Buffer buffer = _append_buffer(taken)
         count = _within(count, ALL_BITS)
-        status = pool_allocate(&self.pool, ticket_of(self.segment), count, most, handles, &number, &damage)
-        _fill(taken, before, handles, number)
+        status = pool_allocate(&self.pool, ticket_of(self.segment), count, &handle, &is_taken, &damage)
+        _fill(taken, buffer, &handle, is_taken)
         self._check(&damage)
-        return status, number
+        return status, is_taken
 
     def free(self, *buffers):
         """Free buffers.
@@ -1035,15 +1012,13 @@ cdef class BufferPool:
         return status, waiter, freed
 
     def look(
-        self, MemoryTicket ticket not None, list taken not None, uint64_t most, was_woken, dead, double now_s,
-        double absent_s
+        self, MemoryTicket ticket not None, list taken not None, was_woken, dead, double now_s, double absent_s
     ):
         """Allocate if it is a ticket's turn; draw it before if need be.
 
         Args:
             ticket: of a wait of this process.
-            taken: gets the buffers.
-            most: as of `allocate`.
+            taken: gets the buffer.
             was_woken: whether a wake-up ended the last wait of the head; None if it did not wait as the head.
             dead: owners that are proved dead, of `waiters`.
             now_s: monotonic seconds.
@@ -1055,17 +1030,17 @@ cdef class BufferPool:
         Raises:
             SlabDamagedError: as of `allocate`.
         """
-        cdef Handle handles[MOST_TAKEN]
+        cdef Handle handle
         cdef Damage damage = UNDAMAGED
         cdef Look look
-        cdef Py_ssize_t before = len(taken)
+        cdef Buffer buffer = _append_buffer(taken)
         _begin(&look, dead, now_s, absent_s)
-        look.number, look.slots, look.most = ticket.number, _within(ticket.slots, ALL_BITS), _prepare(taken, most)
+        look.number, look.slots = ticket.number, _within(ticket.slots, ALL_BITS)
         look.started_s, look.timeout_s = ticket.started_s, ticket.timeout_s
         look.was_woken = -1 if was_woken is None else bool(was_woken)
-        status = pool_look(&self.pool, ticket_of(self.segment), &look, handles, &damage)
+        status = pool_look(&self.pool, ticket_of(self.segment), &look, &handle, &damage)
         ticket.number, ticket.is_head = look.number, look.is_head
-        _fill(taken, before, handles, look.taken)
+        _fill(taken, buffer, &handle, look.is_served)
         self._check(&damage)
         return status, look.waiter
 
@@ -1219,24 +1194,19 @@ cdef uint64_t _within(uint64_t number, uint64_t most) noexcept nogil:
     return 1 if number == 0 else most if number > most else number
 
 
-cdef uint64_t _prepare(list taken, uint64_t most) except? 0:
-    """Append empty handles, since a section cannot make any; return how many."""
-    cdef uint64_t index
-    most = _within(most, MOST_TAKEN)
-    for index in range(most):
-        taken.append(Buffer())
-    return most
+cdef Buffer _append_buffer(list taken):
+    """Append an empty handle, since a section cannot make any; return it."""
+    buffer = Buffer()
+    taken.append(buffer)
+    return buffer
 
 
-cdef void _fill(list taken, Py_ssize_t begin, const Handle *handles, uint64_t number):
-    """Fill the first handles of those that `_prepare` appended, and remove the others."""
-    cdef uint64_t index
-    cdef Buffer buffer
-    for index in range(number):
-        buffer = taken[begin + <Py_ssize_t>index]
-        buffer.slot, buffer.slots = handles[index].slot, handles[index].slots
-        buffer.generation = handles[index].generation
-    del taken[begin + <Py_ssize_t>number:]
+cdef void _fill(list taken, Buffer buffer, const Handle *handle, bint is_taken):
+    """Fill the handle that `_append_buffer` made, or remove it."""
+    if is_taken:
+        buffer.slot, buffer.slots, buffer.generation = handle.slot, handle.slots, handle.generation
+    else:
+        taken.pop()
 
 
 cdef _begin(Look *look, dead, double now_s, double absent_s):

@@ -441,9 +441,8 @@ cdef class ReadyCheck:
     cdef bint _must_compress(self, const SlotHeader *header, uint64_t entry, uint64_t slot) noexcept:
         """Return whether a batch is to be compressed before it is chosen."""
         return (
-            load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT >= self.ahead_size
+            committed_size(header) >= self.ahead_size
             and load_relaxed(&header.linger) & COMPRESSION_MASK
-            and not load_relaxed(&header.compressed)
             and not load_relaxed(&header.part)
             and load_relaxed(&header.partition) == entry
             and not self._is_ahead(header, slot)
@@ -494,7 +493,7 @@ cdef class ReadyCheck:
                 if self._must_compress(header, <uint64_t>this, head - 1):
                     self.to_compress.append(head - 1)
                     continue
-                size = stored_size(header)
+                size = committed_size(header)
                 needed = self.ahead[head - 1].size if self._is_ahead(header, head - 1) else size
             if needed > request.room and request.count:
                 if not request.others_left:

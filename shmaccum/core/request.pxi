@@ -13,7 +13,6 @@ cdef enum:
     V2_CRC_COVERS = 21  # from here on
     V2_CRC_AT = 17
     LOG_OVERHEAD = 12  # bytes before those that a batch's length counts
-    LAST_COMPRESSION = 4
     TRANSACTIONAL = 0x10  # among the attributes
     NO_PARTITION_LEADER_EPOCH = -1
 
@@ -157,10 +156,10 @@ cdef class InPlaceSealer:
         cdef SlotHeader *header = batch.header
         cdef uint64_t slot_size = self.segment.geometry.sizes.slot_size
         cdef uint64_t begin = self.segment.geometry.regions.slots + batch.slot * slot_size
-        cdef uint64_t compressed = load_relaxed(&header.compressed), commit, size, number, count
+        cdef uint64_t commit, size, number, count
         cdef int64_t producer_id = -1, epoch = -1, sequence = -1
         cdef ProduceBatch sealed
-        cdef uint64_t attributes = compressed & COMPRESSION_MASK, lane
+        cdef uint64_t attributes = 0, lane
         cdef list deques = self.partitions.by_entry
         cdef tuple views
         cdef uint8_t *at
@@ -168,12 +167,10 @@ cdef class InPlaceSealer:
         cdef const uint8_t[::1] following
         if load_relaxed(&header.part) or slot_size < V2_HEADER_SIZE or not batch._is_sound(V2_HEADER_SIZE):
             return None
-        if attributes > LAST_COMPRESSION or batch.partition >= <uint64_t>len(deques):
-            return None
-        if not compressed and load_relaxed(&header.linger) & COMPRESSION_MASK:
+        if load_relaxed(&header.linger) & COMPRESSION_MASK or batch.partition >= <uint64_t>len(deques):
             return None
         deque = deques[<Py_ssize_t>batch.partition]
-        size = stored_size(header)
+        size = committed_size(header)
         if size <= slot_size:
             views = (self.memory[begin:begin + size],)
         else:
@@ -192,7 +189,7 @@ cdef class InPlaceSealer:
         sealed.max_timestamp = <int64_t>load_relaxed(&header.max_timestamp[commit & 1])
         lane = deque.lane
         if lane:
-            attributes |= TRANSACTIONAL
+            attributes = TRANSACTIONAL
             sealed.transactional_id, sealed.transaction_version = self.identity(lane - 1)
 
         at = <uint8_t *>self.segment.memory + begin

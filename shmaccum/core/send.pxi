@@ -119,19 +119,6 @@ cdef const char *_header_field(field, Py_ssize_t *size) noexcept:
         return NULL
 
 
-cdef class CallGuard:
-    """Whether a producer takes calls.
-
-    Attributes:
-        closed: whether it has been closed, or is not open yet.
-    """
-
-    cdef public bint closed
-
-    def __cinit__(self, *_, **__):
-        self.closed = True
-
-
 cdef class StickyPartition:
     """The partition of a topic for the records of one producer that have neither partition nor key.
 
@@ -231,7 +218,6 @@ cdef class RecordPath:
         has_interceptors: whether there are interceptors; Python code sends all records then.
         serializers: ``key`` and ``value``, each with ``serialize(topic, data)``.
         transactions: ``current`` is the open one; None without.
-        pool: allocates new batches.
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
 
     Attributes:
@@ -241,7 +227,6 @@ cdef class RecordPath:
     cdef Appender appender
     cdef CallGuard guard
     cdef object pending
-    cdef BufferPool pool
     cdef object partitions
     cdef uint64_t max_body_size
     cdef bint ignores_keys
@@ -267,11 +252,10 @@ cdef class RecordPath:
         bint has_interceptors,
         serializers not None,
         transactions,
-        BufferPool pool not None,
         partitions,
     ):
         self.appender, self.guard, self.pending = appender, guard, pending
-        self.pool, self.partitions = pool, partitions
+        self.partitions = partitions
         self.max_body_size, self.ignores_keys, self.is_direct = max_body_size, ignores_keys, is_direct
         self.has_interceptors, self.serializers, self.transactions = has_interceptors, serializers, transactions
         self.destinations = {}
@@ -423,7 +407,7 @@ cdef class RecordPath:
         contributions = appender.contributions
         if contributions.callbacks.is_due or not _may_contribute(&appender.producer, contributions.entry):
             self.pending.poll()  # runs callbacks, which can close the producer
-        if not self._takes_calls():
+        if not appender.takes_calls(self.guard):
             return None
         ticket = ticket_of(segment)
         if destinations is not None:
@@ -481,7 +465,7 @@ cdef class RecordPath:
 
         status = append_growing(
             &appender.producer,
-            appender.memory(),
+            &appender.pool.pool,
             &queue,
             contributions.table,
             contributions.entry,
@@ -490,7 +474,7 @@ cdef class RecordPath:
             &damage,
         )
         if status == LOCK_TAKEN:
-            appender._fill_in(future, &record)
+            appender._fill_in(future, &record, None)
         elif status == APPEND_NO_ROOM:
             status = self._begin_batch(segment, destination, sticky, future, &queue, &record, &damage)
         if status != LOCK_TAKEN:
@@ -507,14 +491,6 @@ cdef class RecordPath:
                 self.appended(None, bool(record.is_full or record.is_due_earlier))
         return future
 
-    cdef bint _takes_calls(self) noexcept:
-        """Return whether a record can be appended without a question: look again after any Python code.
-
-        A close makes it False before it waits for what is appended. So a record that is appended after a look, with no
-        Python code in between, is among what the close waits for.
-        """
-        return not (self.guard.closed or self.appender.asks_first or self.appender.segment is None)
-
     cdef int _begin_batch(
         self,
         Segment segment,
@@ -528,9 +504,8 @@ cdef class RecordPath:
         """Append a record as the first of a new batch, if that needs no wait; return a status."""
         cdef Appender appender = self.appender
         cdef Contributions contributions = appender.contributions
-        cdef Buffer buffer
-        cdef Handle handle
-        cdef uint64_t number, count = 0
+        cdef ProduceRequestResult result
+        cdef uint64_t number
         cdef int status
         if sticky is not None and sticky.produced >= sticky.sticky_bytes:
             # The batch is another partition's, which can have an open one: `StickyPartitioner.reroute`.
@@ -538,12 +513,12 @@ cdef class RecordPath:
             if record.is_news and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
                 self.appended(None, True)  # no record comes behind the full batch that shows it to the sender
             number = <uint64_t>sticky.partition
-            if number >= destination.count or destination.entries[number] == UNKNOWN or not self._takes_calls():
+            if number >= destination.count or destination.entries[number] == UNKNOWN or not appender.takes_calls(self.guard):
                 return APPEND_NO_ROOM
             destination.set_queue(queue, &appender.producer.deques, number)
             status = append_growing(
                 &appender.producer,
-                appender.memory(),
+                &appender.pool.pool,
                 queue,
                 contributions.table,
                 contributions.entry,
@@ -552,71 +527,18 @@ cdef class RecordPath:
                 damage,
             )
             if status == LOCK_TAKEN:
-                appender._fill_in(future, record)
+                appender._fill_in(future, record, None)
             if status != APPEND_NO_ROOM:
                 return status
-        if record.body_size + OVERHEAD_MAX + appender.producer.header_size >= appender.producer.deques.slots.slot_size:
-            return APPEND_NO_ROOM  # it takes a slot or more
         if not self.has_sender():
             return APPEND_NO_ROOM
-        buffer = Buffer()
-        status = pool_allocate(&self.pool.pool, ticket_of(segment), 1, 1, &handle, &count, damage)
-        if count:
-            buffer.slot, buffer.slots, buffer.generation = handle.slot, handle.slots, handle.generation
-            try:
-                self.pool._check(damage)
-                status = self._place(segment, future, queue, &handle, record, damage)
-            except BaseException:
-                self._give_back(buffer)
-                raise
-            if status != LOCK_TAKEN or not record.is_new:
-                self._give_back(buffer)
-            return status
-        self.pool._check(damage)
-        return APPEND_NO_ROOM
-
-    cdef int _place(
-        self,
-        Segment segment,
-        FutureRecordMetadata future,
-        Queue *queue,
-        const Handle *handle,
-        Record *record,
-        Damage *damage,
-    ) except -1:
-        """Write a record into a slot of this process, and make that the last batch of a deque; return a status."""
-        cdef Appending *producer = &self.appender.producer
-        cdef Contributions contributions = self.appender.contributions
-        cdef int status
-        if not begin_first(producer, queue.entry, handle, record):
-            return APPEND_NO_ROOM
         opened = (<list>self.partitions.by_entry)[<Py_ssize_t>queue.entry]
-        contributions._expect(handle.generation << BATCH_SLOT_BITS | handle.slot, opened.topic_partition, opened.lane)
-        while True:
-            if not self._takes_calls():
-                return LOCK_REJOIN
-            status = append_batch(
-                producer,
-                queue,
-                contributions.table,
-                contributions.entry,
-                ticket_of(segment),
-                handle.slot,
-                STATE_OPEN,
-                record,
-                damage,
-            )
-            if status == LOCK_TAKEN:
-                self.appender._fill_in(future, record)
-            if status != APPEND_RING_UNREAD:
-                return status
-            self.pending.read()
-
-    cdef int _give_back(self, Buffer buffer) except -1:
-        """Free a slot that did not become a batch. An interrupt leaves it noted, to be freed by the next call."""
-        self.appender.unused[id(buffer)] = [buffer]
-        self.unplaced(buffer.batch)
-        return 0
+        result = appender.begin_batch(segment, self.guard, queue, opened, record, damage)
+        if result is not None:
+            appender._fill_in(future, record, result)
+        if appender.unused:
+            self.free_unused()
+        return APPEND_NO_ROOM if result is None else LOCK_TAKEN
 
 
 cdef bint _are_plain(headers) noexcept:

@@ -175,15 +175,15 @@ class LoopCalls:
 
     async def _allocate(self, wait: Memory, call: _Call) -> None:
         """Take what is free, or wait in line; the first in line waits in the slab's queue."""
-        size, max_block_ms, taken, most, is_over = wait
+        size, max_block_ms, taken, is_over = wait
         if not call.is_first(None):
-            if self._pool.try_allocate(size, taken, most=most):
+            if self._pool.try_allocate(size, taken):
                 return
             started = time.monotonic()
             await call.join(None, started + max_block_ms / 1000)
             max_block_ms -= (time.monotonic() - started) * 1000
         memory = MemoryWait(size, self._pool.slots_for(size), max(0.0, max_block_ms), MIN_TIMEOUT_S, is_over)
-        await self.of_loop().wait_for_memory(self._pool.waiting(memory, taken, most=most))
+        await self.of_loop().wait_for_memory(self._pool.waiting(memory, taken))
 
 
 class _Line:

@@ -131,6 +131,7 @@ class RecordPath(_core.RecordPath):
         """Whether serializers or interceptors have to see each record."""
         self._serializers = serializers
         self.has_sender = has_sender
+        self.free_unused = accumulator.records.free_unused
         self.encode_body = state.format.encode_body
         super().__init__(
             accumulator.records.core,
@@ -142,7 +143,6 @@ class RecordPath(_core.RecordPath):
             bool(interceptors),
             serializers,
             transactions,
-            state.slab.pool,
             destinations.map,
         )
 
@@ -307,11 +307,6 @@ class RecordPath(_core.RecordPath):
             if not self._guard.closed:
                 raise
             # Another thread has closed the producer meanwhile: the sender finds the batch without a wake-up.
-
-    def unplaced(self, batch: int) -> None:
-        """Forget a batch that was not placed, and free its slot."""
-        self._accumulator.pending.contributions.withdraw(batch)
-        self._accumulator.records.free_unused()
 
     # --- errors -------------------------------------------------------------------------------------
 

@@ -196,20 +196,14 @@ class BatchPart(NamedTuple):
     """Without its producer's."""
 
 
-def read_records(
-    record_format: RecordFormat,
-    batch: memoryview,
-    fields: BatchFields,
-    compression: CompressionType = CompressionType.NONE,
-) -> list[Record]:
+def read_records(record_format: RecordFormat, batch: memoryview, fields: BatchFields) -> list[Record]:
     """Return the records of an unsealed batch, without changing it.
 
-    The batch is exactly `RecordFormat.header_size` free bytes and the records, compressed as given.
+    The batch is exactly `RecordFormat.header_size` free bytes and the records, not compressed.
 
     Raises CorruptRecordError: the records are invalid.
     """
-    is_compressed = compression is not CompressionType.NONE
-    sealed = record_format.seal(memoryview(bytearray(batch)), fields, compression, compressed=is_compressed)
+    sealed = record_format.seal(memoryview(bytearray(batch)), fields, CompressionType.NONE)
     # No check: `seal` has just computed the checksum.
     return [record for entry in iter_batches(sealed, check_crc=False) for record in entry.records()]
 

@@ -29,7 +29,6 @@ from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, RecordTooLargeError
-from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import BatchPart, read_records, write_part
 
@@ -158,12 +157,8 @@ class BatchSplitter:
         """Return the records of a batch from the first incomplete one to ``end``."""
         known = self._of(batch)
         if known.records is None:
-            known.records = read_records(
-                self._format,
-                memoryview(b"".join(batch.memory())),
-                BatchFields(*batch.contents()),
-                batch.compression or CompressionType.NONE,
-            )
+            whole = memoryview(b"".join(batch.memory()))
+            known.records = read_records(self._format, whole, BatchFields(*batch.contents()))
         return known.records[batch.completed : end]
 
     def _of(self, batch: RecordBatch) -> _Split:

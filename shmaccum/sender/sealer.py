@@ -19,8 +19,6 @@ from shmaccum.record.fields import BatchFields, BatchMemory
 from shmaccum.record.v2 import MAGIC
 from shmaccum.sender.batch_splitter import BatchSplitter
 
-_NONE: Final = CompressionType.NONE
-
 DAMAGES: Final = (
     CorruptRecordError,
     UnsupportedCompressionTypeError,
@@ -64,23 +62,20 @@ class Sealer:
         if batch.is_split:
             part = self._splitter.next_part(batch)
             views: BatchMemory = (part.memory,)
-            contents, compression = part.fields[:3], None
+            contents = part.fields[:3]
         else:
             views = batch.memory()
-            compression = batch.compression
             contents = batch.contents()
         fields = BatchFields(*contents, *batch.identity())
         queue = self._map.by_entry[batch.partition]
-        is_compressed = compression is not None
-        if compression is None:
-            compression = _NONE
-            if batch.wanted:
-                compression = batch.wanted_compression
-                self._words[self._compressed_at] += 1
-                section = self._ahead.take(batch)
-                if section is not None:
-                    is_compressed = True
-                    views = memoryview(bytearray(self._header_size)), memoryview(section)
+        compression, is_compressed = CompressionType.NONE, False
+        if batch.wanted:
+            compression = batch.wanted_compression
+            self._words[self._compressed_at] += 1
+            section = self._ahead.take(batch)
+            if section is not None:
+                is_compressed = True
+                views = memoryview(bytearray(self._header_size)), memoryview(section)
         first = self._format.seal(
             views[0],
             fields,

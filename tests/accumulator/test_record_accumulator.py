@@ -129,12 +129,12 @@ def test_append_large(accumulate: OpenAccumulator, version: str, compression: st
     result = accumulator.append(TP0, 7, KEY, value)
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
     assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
-    # A chain of slots of its own, and nothing can be added to it.
     assert accumulator.pool.available_memory() == accumulator.pool.total_memory - 3 * BATCH_SIZE
-    add(accumulator, TP0)
+    accumulator.append(TP0, 8, KEY, VALUE)  # there is room behind it, in its last slot
+    accumulator.append(TP0, 9, KEY, value)
     assert queued(accumulator, TP0) == 2
     (large,) = drain(accumulator)
-    assert decode(accumulator, large) == [Sent(0, 7, KEY, value, [])]
+    assert decode(accumulator, large) == [Sent(0, 7, KEY, value, []), Sent(1, 8, KEY, VALUE, [])]
 
 
 def test_linger(accumulator: Accumulators) -> None:

@@ -68,7 +68,7 @@ def test_a_lease_that_is_over_takes_no_record(slab: Slab, word: str, value: int)
     slab.set("lanes", word, value, lane)
     assert producer.try_append(body_of(b"a"), 0, lane + 1, 5)[0] == LEASE_OVER
     buffer = producer.begin(body_of(b"a"))
-    outcome = producer.core.append_batch(PARTITION, lane + 1, 5, 0, body_of(b"a"), 0, buffer.slot, True)
+    outcome = producer.core.append_batch(PARTITION, lane + 1, 5, 0, body_of(b"a"), 0, buffer.slot)
     assert outcome[0] == LEASE_OVER
     assert batches(slab) == []
 
@@ -137,12 +137,11 @@ def test_places_that_do_not_exist_are_refused_and_so_is_a_closed_appender(slab: 
     with pytest.raises(IndexError):
         core.append(0, 3, 0, 0, b"", 0)
     with pytest.raises(ValueError, match="does not fit"):
-        core.write_first(0, 0, bytes(SLOT_SIZE))
+        core.begin(0, Buffer(0, 1, 0), 0, 0, bytes(SLOT_SIZE))
     calls = (
         lambda: core.append(20, 0, 0, 0, b"", 0),
-        lambda: core.append_batch(0, 0, 0, 0, b"", 0, 4, True),
-        lambda: core.begin(0, 4, 0, 0, 0, 0, 0, 0),
-        lambda: core.write_first(4, 0, b""),
+        lambda: core.append_batch(0, 0, 0, 0, b"", 0, 4),
+        lambda: core.begin(0, Buffer(4, 1, 0), 0, 0, b""),
     )
     for call in calls:
         with pytest.raises(IndexError):
@@ -178,7 +177,7 @@ class Columns:
     def append(self, lane: int = 0, lane_generation: int = 0) -> tuple[Any, ...]:
         self.producer.slab.be(self.producer.entry)
         outcome: tuple[Any, ...] = self.rows.append(
-            PARTITION, lane, lane_generation, self.producer.core, self.queue, self.free_unused, False
+            PARTITION, lane, lane_generation, self.producer.core, self.queue, self.free_unused
         )
         return outcome
 
@@ -307,8 +306,8 @@ def test_a_batch_takes_no_more_rows_than_its_word_counts(slab: Slab) -> None:
     commit = slab.get("headers", "commit", 0)
     slab.set("headers", "commit", commit & ~(0xFFFFFF << 1) | (0xFFFFFF - 3) << 1, 0)
     columns = Columns(producer, [b""] * 9)
-    assert columns.append()[0] == NO_ROOM
-    assert columns.rows.left == 6
+    columns.append_all()
+    assert [count for _, count in queued(slab)] == [0xFFFFFF, 6]
 
 
 def test_rows_of_a_transaction_that_has_ended(slab: Slab, producer: Producer) -> None:
@@ -353,8 +352,8 @@ def test_a_process_with_unread_completions_contributes_to_no_further_batch(slab:
     buffer = producer.begin(body_of(b"a" * 175))
     producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
     append = producer.core.append_batch
-    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot, True)[0] == RING_UNREAD
+    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot)[0] == RING_UNREAD
     slab.add("processes", "ring_head", 1, LIVING)
-    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot, True)[0] == LOCK_TAKEN
+    assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot)[0] == LOCK_TAKEN
     slab.words[tail] += 1
     assert producer.try_append(body_of(b"b"))[0] == LOCK_TAKEN, "it is a contributor"

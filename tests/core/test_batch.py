@@ -67,7 +67,6 @@ def test_a_batch_that_has_been_tried_stays_so(slab: Slab) -> None:
     [
         # No record, no byte, too many bytes.
         ("commit", [(HEADER + RECORD) << 25, HEADER << 25 | 2, (SLOT_SIZE + 1) << 25 | 2]),
-        ("compressed", [HEADER << 8 | 1, (SLOT_SIZE + 1) << 8 | 1]),
         ("completed", [2]),
         ("slots", [0, 7, 1 << 62]),
         ("base_timestamp", [1 << 63]),

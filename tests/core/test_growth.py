@@ -119,10 +119,10 @@ def test_a_batch_gets_several_slots_at_once() -> None:
     slab, producer = growing()
     producer.append(SMALL)
     own, split, other = [], [], []
-    slab.pool.allocate(split, 1, 1)
-    slab.pool.allocate(other, 1, 1)
+    slab.pool.allocate(split, 1)
+    slab.pool.allocate(other, 1)
     slab.pool.free(*split)
-    slab.pool.allocate(own, 3, 1)
+    slab.pool.allocate(own, 3)
     assert len(slab.chain(own[0])) == 3
     batch, most = producer.core.growing(PARTITION, len(LARGE))
     assert (most, slab.pool.extend(batch, own[0])) == (3, (LOCK_TAKEN, True))

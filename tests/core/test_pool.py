@@ -41,7 +41,7 @@ class PoolMachine(RuleBasedStateMachine):
         count = data.draw(st.one_of(st.integers(1, 5), st.integers(1, self.slab.slot_count + 1)), "count")
         free = self.free()
         taken = self.slab.take(count, most)
-        assert len(taken) == min(most, 64, free // count)
+        assert len(taken) == min(most, free // count)
         assert all(len(self.slab.chain(buffer)) == buffer.slots == count for buffer in taken)
         self.held += taken
 
@@ -63,9 +63,9 @@ class PoolMachine(RuleBasedStateMachine):
         assert grew == (free > 0 and not is_stale)
         assert len(self.slab.chain(buffer)) == slots + grew == handle.slots + is_stale
 
-    @rule(count=st.integers(1, 5), most=st.integers(1, 3), step=st.integers(1, 90))
-    def die_over_allocating(self, count: int, most: int, step: int) -> None:
-        self.slab.die_at(step, lambda: self.slab.pool.allocate([], count, most))
+    @rule(count=st.integers(1, 5), step=st.integers(1, 90))
+    def die_over_allocating(self, count: int, step: int) -> None:
+        self.slab.die_at(step, lambda: self.slab.pool.allocate([], count))
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), step=st.integers(1, 60))
@@ -166,10 +166,10 @@ def test_nothing_changes_without_the_lock_or_a_ticket() -> None:
     assert slab.lock.acquire_now() == LOCK_TAKEN
     slab.be(LIVING)
     ticket, taken = MemoryTicket(1, 0.0, 1.0), [held]
-    assert slab.pool.allocate(taken, 1, 3) == (LOCK_BUSY, 0)
+    assert slab.pool.allocate(taken, 1) == (LOCK_BUSY, False)
     assert slab.pool.free(held) == (LOCK_BUSY, -1, 0)
     assert slab.pool.grow(held) == (LOCK_BUSY, False)
-    assert slab.pool.look(ticket, taken, 1, None, (), 0.0, ABSENT_S) == (LOCK_BUSY, -1)
+    assert slab.pool.look(ticket, taken, None, (), 0.0, ABSENT_S) == (LOCK_BUSY, -1)
     assert slab.pool.leave(ticket, 1) == (LOCK_BUSY, -1)
     assert slab.pool.reclaim([], 0.0, ABSENT_S) == (LOCK_BUSY, -1, 0)
     assert (ticket.number, taken) == (-1, [held])

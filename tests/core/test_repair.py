@@ -120,7 +120,7 @@ def test_a_rebuild_that_is_stopped_leaves_the_deques_of_other_locks_alone(steppi
             for _ in range(2):
                 buffer = producer.begin(body := body_of(bytes(100)))  # two have no room in one batch
                 producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-5")
-                assert producer.core.append_batch(other, 0, 0, 0, body, 0, buffer.slot, True)[0] == LOCK_TAKEN
+                assert producer.core.append_batch(other, 0, 0, 0, body, 0, buffer.slot)[0] == LOCK_TAKEN
 
         operation = partial(deques(slab).rebuild, PARTITION)
         stopped = stop_at(stepping, step, lambda slab=slab, run=operation: (slab.be(DYING), run()), reuse)  # type: ignore[misc]

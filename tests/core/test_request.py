@@ -98,15 +98,12 @@ def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: 
     assert sender.word("partitions", "records_drained", PARTITION) == len(values)
 
 
-def test_a_batch_says_that_it_is_compressed_and_of_a_transaction() -> None:
-    gzip = 1
-    sender = Sender(keeps_checksums=False, lane=2)
-    sender.set("headers", "compressed", 120 << 8 | gzip)
-    sealed = sender.send()
-    assert (sealed.size, sealed.transactional_id, sealed.transaction_version) == (120, "orders", 2)
+def test_a_batch_says_that_it_is_of_a_transaction() -> None:
+    sealed = Sender(lane=2).send()
+    assert (sealed.transactional_id, sealed.transaction_version) == ("orders", 2)
     read = MemoryRecords(bytes_of(sealed)).next_batch()
     assert read.validate_crc()
-    assert (read.attributes, read.producer_id) == (gzip | v2.TRANSACTIONAL, PRODUCER_ID)
+    assert (read.attributes, read.producer_id) == (v2.TRANSACTIONAL, PRODUCER_ID)
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["numbered", "not-numbered"])
@@ -121,7 +118,6 @@ def test_a_batch_of_a_lane_that_is_closed_meanwhile_is_not_sent(opened: bool) ->
 LEFT_TO_PYTHON: dict[str, Callable[[Sender], object]] = {
     "split": lambda sender: sender.batch.cut(1),
     "to be compressed": lambda sender: sender.set("headers", "linger", sender.word("headers", "linger") | 1),
-    "an unknown compression": lambda sender: sender.set("headers", "compressed", 100 << 8 | 5),
     "an empty batch": lambda sender: sender.set("headers", "commit", 100 << 25),
     "more than its slots hold": lambda sender: sender.set("headers", "commit", SLOT_SIZE + 1 << 25 | 3 << 1),
     "a partition that is not known": lambda sender: sender.deques.__delitem__(slice(PARTITION, None)),

@@ -59,8 +59,22 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
         def switch(self) -> None:
             self.partition, self.produced = (self.partition + 1) % COUNT, 0
 
+    class Deque:
+        lane = 0
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        @property
+        def topic_partition(self) -> str:
+            made[0].expecting()
+            return f"p-{self.number}"
+
+    made: list[Any] = []
+
     class Path(core.RecordPath):  # type: ignore[misc]
         def __init__(self) -> None:
+            made.append(self)
             self.slab, self.entry = slab, entry
             self.guard = core.CallGuard()
             self.guard.closed = False
@@ -82,8 +96,7 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
                 False,
                 SimpleNamespace(key=self, value=self),
                 None,
-                slab.pool,
-                SimpleNamespace(by_entry=[SimpleNamespace(topic_partition=f"p-{n}", lane=0) for n in range(20)]),
+                SimpleNamespace(by_entry=list(map(Deque, range(20)))),
             )
             self.lead("t", core.Destination(GENERATION, COUNT, self.sticky))
             for number in range(COUNT):
@@ -96,10 +109,13 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
         def meanwhile(self) -> None:
             """Run what happens before a batch begins."""
 
-        def unplaced(self, batch: int) -> None:
-            self.contributions.withdraw(batch)
-            for buffers in self.unused.values():
-                slab.pool.free(*buffers)
+        def expecting(self) -> None:
+            """Run what happens when the batch has its slot."""
+
+        def free_unused(self) -> None:
+            for (buffer,) in self.unused.values():
+                self.contributions.withdraw(buffer.batch)
+                slab.pool.free(buffer)
             self.unused.clear()
 
         def appended(self, sticky: Any, batch_is_full: bool | None) -> None:
@@ -114,6 +130,7 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
 
         def refuse(self, error: BaseException, *what: object) -> None:
             self.errors.append(error)
+            self.free_unused()
 
         def encode_body(self, key: bytes | None, value: bytes | None, headers: Any) -> bytes:
             return v2.encode_body(key, value, headers)
@@ -241,7 +258,6 @@ def nothing_appended(slab: Slab) -> None:
         {"timestamp_ms": 1.0},
         {"on_delivery": "not a function"},
         {"value": bytes(1000)},
-        {"value": bytes(SLOT_SIZE - v2.HEADER_SIZE - v2.RECORD_OVERHEAD_MAX)},  # it takes a slot or more
     ],
     ids=lambda given: f"{given!r:.40}",
 )
@@ -301,22 +317,12 @@ def test_without_memory_no_batch_begins() -> None:
 # --- what can go wrong with a new batch -----------------------------------------------------------
 
 
-def run_on_the_way(path: Any, slab: Slab, method: str, action: Callable[[], object]) -> None:
-    """Run an action before a batch begins ("meanwhile"), or when completions are read that came meanwhile ("read")."""
-    if method == "read":
-        read = path.ring.read
-        path.meanwhile = lambda: slab.add("processes", "ring_tail", 1, LIVING)
-        path.ring.read = lambda: (read(), action())
-    else:
-        path.meanwhile = action
-
-
-@pytest.mark.parametrize("method", ["meanwhile", "read"])
-def test_an_error_on_the_way_gives_the_slot_back(slab: Slab, path: Any, method: str) -> None:
+@pytest.mark.parametrize("moment", ["meanwhile", "expecting"])
+def test_an_error_on_the_way_gives_the_slot_back(slab: Slab, path: Any, moment: str) -> None:
     def fail() -> None:
         raise KeyboardInterrupt
 
-    run_on_the_way(path, slab, method, fail)
+    setattr(path, moment, fail)
     with pytest.raises(KeyboardInterrupt):
         send(path, b"v")
     assert [type(error) for error in path.errors] == [KeyboardInterrupt]
@@ -333,15 +339,15 @@ ON_THE_WAY: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("event", ON_THE_WAY)
-@pytest.mark.parametrize("method", ["meanwhile", "read"])
+@pytest.mark.parametrize("moment", ["meanwhile", "expecting"])
 def test_a_producer_that_is_closed_or_has_no_sender_appends_nothing(
-    slab: Slab, path: Any, method: str, event: str
+    slab: Slab, path: Any, moment: str, event: str
 ) -> None:
     """Its close has looked already for what to wait for, or is about to."""
     if event == "the sender is gone":
         ON_THE_WAY[event](path)
     else:
-        run_on_the_way(path, slab, method, lambda: ON_THE_WAY[event](path))
+        setattr(path, moment, lambda: ON_THE_WAY[event](path))
     assert send(path, b"v") is None
     assert slab.pool.free_slots == 4
     nothing_appended(slab)
@@ -389,25 +395,27 @@ def test_another_process_opens_a_batch_on_the_way(slab: Slab) -> None:
 def test_a_record_has_its_result_whatever_is_read_after_the_append(slab: Slab) -> None:
     path, other = path_of(slab), Producer(slab, entry=2)
     theirs = 1 << 24
-    free = path.unplaced
+    free = path.free_unused
 
     def open_one() -> None:
         other.append(body_of(b"theirs"), NOW)
         slab.be(LIVING)
         path.contributions.expect(theirs, "theirs")
 
-    def complete(batch: int) -> None:
+    def complete() -> None:
         path.contributions.forget(theirs)
-        free(batch)
+        free()
 
-    path.meanwhile, path.unplaced = open_one, complete
+    path.meanwhile, path.free_unused = open_one, complete
     assert send(path, b"mine", partition=PARTITION - FIRST).topic_partition == "theirs"
     assert slab.pool.free_slots == 3
 
 
-def test_completions_that_come_on_the_way_are_read(slab: Slab, path: Any) -> None:
-
+def test_completions_that_come_on_the_way_are_read_first(slab: Slab, path: Any) -> None:
     path.meanwhile = lambda: slab.add("processes", "ring_tail", 1, LIVING)
+    assert send(path, b"v") is None
+    assert slab.pool.free_slots == 4
+    path.meanwhile = lambda: None
     assert send(path, b"v") is not None
     assert path.ring.reads == 1
 

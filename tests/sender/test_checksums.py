@@ -69,8 +69,12 @@ def test_what_has_changed_fails_alone(
         elif where == "last byte":
             run.slab.buffer[places[-1][1] - 1] ^= 0x80
         elif failed:
-            size = (Slot.COMPRESSED, 8) if batch.compressed else (Slot.COMMIT, 25)
-            word, bit = {"size": size, "count": (Slot.COMMIT, 2), "base timestamp": (Slot.BASE_TIMESTAMP, 3)}[where]
+            words_of = {
+                "size": (Slot.COMMIT, 25),
+                "count": (Slot.COMMIT, 2),
+                "base timestamp": (Slot.BASE_TIMESTAMP, 3),
+            }
+            word, bit = words_of[where]
             words[batch.at + word] ^= 1 << bit
         with caplog.at_level(logging.ERROR):
             deliver(run)

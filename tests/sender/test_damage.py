@@ -37,12 +37,11 @@ WRONG: dict[str, tuple[int, int]] = {
     "no bytes at all": (Slot.COMMIT, 0),
     "no records": (Slot.COMMIT, 100 << COMMIT_SIZE_SHIFT),
     "a time that no batch has": (Slot.BASE_TIMESTAMP, (1 << 64) - 1),
-    "more compressed bytes than its slot has": (Slot.COMPRESSED, 1 << 40),
     "no slots": (Slot.SLOTS, 0),
     "as many slots as wrap around to one slot's bytes": (Slot.SLOTS, (1 << 61) + 1),
     "all bits set in its number of slots": (Slot.SLOTS, (1 << 64) - 1),
     "more records complete than there are": (Slot.COMPLETED, 9),
-    "a compression that there is not": (Slot.COMPRESSED, 100 << 8 | 7),
+    "a compression that there is not": (Slot.LINGER, 7),
 }
 
 

@@ -62,6 +62,20 @@ def test_a_grown_batch_arrives_whole(start_run: StartRun, log_dir: Path, codec: 
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_records_that_are_larger_than_a_full_batch_share_batches_that_wait(
+    start_run: StartRun, log_dir: Path, compression: str
+) -> None:
+    run = start_run(batch_max_bytes=MAX_BYTES, buffer_memory=40 * SLOT, compression_type=compression)
+    sent = values(12, 2 * SLOT)
+    for value in sent:
+        run.send(T0, value)
+    assert len(run.accumulator.map.queues[T0]) == 5, "one that need not wait, and four of three"
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 12)
+    assert read_values(log_dir, "t", 0) == sent
+    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
+
+
 def test_what_a_topic_takes_is_learned_and_kept(run: HandRun, log_dir: Path, start_run: StartRun) -> None:
     run.transport.largest = 2 * SLOT
     sent = values(40)

@@ -99,7 +99,7 @@ def test_open_batches_leave_though_memory_is_short_and_one_waits_for_its_place(r
     other = run.send(T1, b"other")
     memory: list[Buffer] = []
     while run.slab.pool.free_slots:
-        run.slab.pool.allocate(memory, 1, 64)
+        run.slab.pool.allocate(memory, 1)
 
     with stopped_with(stripe(run, T0)):
         run_until_done(run, other)

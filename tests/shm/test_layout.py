@@ -31,7 +31,7 @@ from shmaccum.shm import layout
 from shmaccum.shm.layout import SlotState
 
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
-LAYOUT = (18, "cbe9fbbf5122ff97")
+LAYOUT = (19, "487833c109ad70f7")
 """The ABI version, and the digest of its layout."""
 STRUCTS = (
     *("Super", "Lock", "Process", "Topic", "Partition", "Lane", "Slot"),
@@ -40,7 +40,7 @@ STRUCTS = (
 ENUMS = ("SlotState", "TopicState", "Refusal", "Role", "BrokerState", "OfSender", "OfProcess")
 CONSTANTS = (
     *("STATE_MASK", "OWNER_SHIFT", "OWNER_MASK", "INCARNATION_SHIFT", "COMMIT_SIZE_SHIFT", "COMMIT_COUNT_MASK"),
-    *("PROGRESS_SHIFT", "PROGRESS_MASK", "ATTEMPTS_SHIFT", "TIME_MASK", "COMPRESSED_SIZE_SHIFT", "COMPRESSION_MASK"),
+    *("PROGRESS_SHIFT", "PROGRESS_MASK", "ATTEMPTS_SHIFT", "TIME_MASK", "COMPRESSION_MASK"),
     *("BATCH_SLOT_BITS", "UNFINISHED", "LOCK_POOL", "LOCK_TABLES", "LOCK_STRIPES", "STRIPES", "WAITERS", "MAGIC"),
     *("PARTS_IN_FLIGHT", "INCIDENTS", "BROKERS", "HISTOGRAM_BUCKETS", "SLEEP_BITS", "LINGER_SHIFT", "LIMITS_SHIFT"),
     *("LIMITS_MASK", "SETTINGS_SIZE", "KEY_TOPIC_SHIFT", "KEY_LANE_SHIFT", "LANE_ERROR"),

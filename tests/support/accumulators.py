@@ -102,12 +102,11 @@ def drain(
 
 
 def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> bytes:
-    """Seal a copy of a batch as the sender would: compressed if a producer did that already."""
+    """Seal a copy of a batch as the sender would, without compression."""
     sealed = accumulator.format.seal(
         memoryview(bytearray().join(batch.memory())),
         BatchFields(*batch.contents(), *batch.identity()),
-        batch.compression or CompressionType.NONE,
-        compressed=batch.compression is not None,
+        CompressionType.NONE,
     )
     accumulator.format.set_base_offset(sealed, batch.record_count, base_offset)
     return bytes(sealed)

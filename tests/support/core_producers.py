@@ -53,7 +53,8 @@ class Producer:
             retries,
             batch_size,
             max_bytes,
-            slab.pool if max_bytes else None,
+            slab.pool,
+            {},
         )
         slab.words[slab.word("superblock", "partition_count")] = 20
 
@@ -66,9 +67,8 @@ class Producer:
         """Make a batch of one record in as many new slots as it needs."""
         size = self.header_size + len(v2.encode_record(0, 0, 0, body))
         (buffer,) = self.slab.take(max(1, -(-size // SLOT_SIZE)) if self.max_bytes else 1)
-        added = self.core.write_first(buffer.slot, timestamp, body)
         now_us = time.monotonic_ns() // 1000 if self.max_bytes else 1_000_000
-        self.core.begin(PARTITION, buffer.slot, now_us, self.header_size + added, 1, timestamp, timestamp, added)
+        self.core.begin(PARTITION, buffer, now_us, timestamp, body)
         return buffer
 
     def append(self, body: bytes, timestamp: int = 0) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ class Producer:
         if outcome[0] == NO_ROOM:
             buffer = self.begin(body, timestamp)
             self.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
-            outcome = self.core.append_batch(PARTITION, 0, 0, timestamp, body, 0, buffer.slot, True)
+            outcome = self.core.append_batch(PARTITION, 0, 0, timestamp, body, 0, buffer.slot)
         while outcome[0] == NOT_CONTRIBUTOR:
             self.contributions.expect(outcome[1], "t-3")
             outcome = self.try_append(body, timestamp)

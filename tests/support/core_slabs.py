@@ -118,9 +118,13 @@ class Slab:
         self.words[self.word(region, name, entry)] += value
 
     def take(self, count: int, most: int = 1) -> list[Buffer]:
-        """Allocate without a wait."""
+        """Allocate without a wait, at most a number of buffers."""
         taken: list[Buffer] = []
-        assert self.pool.allocate(taken, count, most) == (LOCK_TAKEN, len(taken))
+        while len(taken) < most:
+            before = len(taken)
+            assert self.pool.allocate(taken, count) == (LOCK_TAKEN, len(taken) > before)
+            if len(taken) == before:
+                break
         return taken
 
     def wait(self, slots: int, now_s: float = 0.0, timeout_s: float = 60.0) -> MemoryTicket:
@@ -132,7 +136,7 @@ class Slab:
     def look(self, ticket: MemoryTicket, now_s: float = 0.0) -> list[Buffer]:
         """Look at the queue; return what was allocated."""
         taken: list[Buffer] = []
-        status, _ = self.pool.look(ticket, taken, 1, None, (), now_s, ABSENT_S)
+        status, _ = self.pool.look(ticket, taken, None, (), now_s, ABSENT_S)
         assert status == LOCK_TAKEN
         return taken
 

@@ -92,9 +92,7 @@ def waiting_for_memory(producer: Producer, call: Callable[[], object]) -> Iterat
     """Begin a call that waits for memory, all of which is taken until the block ends."""
     pool, taken = producer._accumulator.state.pool, list[Buffer]()
     while pool.available_memory():
-        buffers: list[Buffer] = []
-        pool.allocate(pool.poolable_size, 1000, buffers, most=1000)
-        taken += buffers
+        taken.append(pool.allocate(pool.poolable_size, 1000))
     with ThreadPoolExecutor(1) as threads:
         try:
             outcome = threads.submit(call)

@@ -368,12 +368,12 @@ cdef void set_record(Record *record, int me, int turn, uint8_t *number) noexcept
 cdef int allocate(Handle *handle) noexcept nogil:
     cdef Pool pool = pool_of()
     cdef Damage damage
-    cdef uint64_t number = 0
+    cdef bint is_taken = False
     damage.kind = SOUND
-    while pool_allocate(&pool, my_ticket(), 1, 1, handle, &number, &damage) == LOCK_BUSY:
+    while pool_allocate(&pool, my_ticket(), 1, handle, &is_taken, &damage) == LOCK_BUSY:
         wait_for_lock(pool.line)
     explore_assert(damage.kind == SOUND, b"damage of the pool where there is none")
-    return <int>number
+    return is_taken
 
 
 cdef void give_back(const Handle *handle) noexcept nogil:
@@ -418,25 +418,18 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
     set_record(&record, mine.me, turn, &number)
     damage.kind = SOUND
     while True:
-        if not has_slot and grows and (mine.me + turn) % 2:
-            record.may_grow = True  # as where others wait for memory: no free slot is taken
+        if not has_slot and (not grows or (mine.me + turn) % 2):
+            record.may_grow = grows  # as where others wait for memory: no free slot is taken
             status = append_record(&mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), &record, &damage)
         elif not has_slot:
             status = append_growing(
-                &mine.producer,
-                &pool if grows else NULL,
-                &mine.queue,
-                mine.made,
-                mine.me,
-                my_ticket(),
-                &record,
-                &damage,
+                &mine.producer, &pool, &mine.queue, mine.made, mine.me, my_ticket(), &record, &damage
             )
         else:
             mine.made[handle.slot].batch = handle.generation << BATCH_SLOT_BITS | handle.slot
             mine.made[handle.slot].is_made = False
             status = append_batch(
-                &mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), handle.slot, STATE_OPEN, &record, &damage
+                &mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), handle.slot, &record, &damage
             )
         explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
         if status == LOCK_TAKEN:
@@ -454,18 +447,13 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
             has_slot = not (status == APPEND_GROW and extend_open(mine, &handle))
             if not has_slot:
                 continue
-            write_first(mine, &handle, &record)
+            begin_first(&mine.producer, 0, &handle, 0, &record)
     shared.ghost.accepted[mine.me] += 1
     if expires:
         shared.ghost.place[mine.me][turn] = _batch_of(&record) + 1
     if has_slot and not record.is_new:
         give_back(&handle)
     ring_for(&record)
-
-
-cdef void write_first(Mine *mine, const Handle *handle, const Record *record) noexcept nogil:
-    cdef uint64_t added = record_write(shared.slots + handle.slot * slot_size, slot_size, 0, record.timestamp, record)
-    batch_begin(&mine.producer, 0, handle.slot, 0, added, 1, record.timestamp, record.timestamp, added, 0)
 
 
 cdef bint has_rows(int me) noexcept nogil:

@@ -64,7 +64,7 @@ cdef bint append_in_lane(int me, uint64_t generation) noexcept nogil:
     while True:
         if has_batch:
             status = append_batch(
-                &mine.producer, &mine.queue, mine.made, me, my_ticket(), handle.slot, STATE_OPEN, &record, &damage
+                &mine.producer, &mine.queue, mine.made, me, my_ticket(), handle.slot, &record, &damage
             )
         else:
             status = append_record(&mine.producer, &mine.queue, mine.made, me, my_ticket(), &record, &damage)
@@ -72,7 +72,7 @@ cdef bint append_in_lane(int me, uint64_t generation) noexcept nogil:
         if status == LOCK_BUSY:
             wait_for_lock(stripe_line())
         elif status == APPEND_NO_ROOM and not has_batch:
-            write_first(&mine, &handle, &record)
+            begin_first(&mine.producer, 0, &handle, 0, &record)
             mine.made[me].batch, has_batch = handle.slot, True
         else:
             explore_assert(status == LOCK_TAKEN or status == APPEND_LEASE_OVER, b"an append in a lane fails")

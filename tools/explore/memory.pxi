@@ -199,13 +199,13 @@ cdef void pool_body(int me) noexcept nogil:
     cdef Pool pool = make_pool()
     cdef Handle handle
     cdef Damage damage
-    cdef uint64_t number = 0
+    cdef bint is_taken = False
     cdef uint64_t count = wanted if me == 0 else 1
     damage.kind = SOUND
-    while pool_allocate(&pool, ticket_at(me), count, 1, &handle, &number, &damage) == LOCK_BUSY:
+    while pool_allocate(&pool, ticket_at(me), count, &handle, &is_taken, &damage) == LOCK_BUSY:
         wait_for_lock()
     explore_assert(damage.kind == SOUND, b"damage where there is none")
-    if number:
+    if is_taken:
         note_taken(me, &pool, &handle)
         explore_step()
         free_buffer(me, &pool, &handle)
@@ -220,15 +220,15 @@ cdef void growth_body(int me) noexcept nogil:
     cdef Handle handle
     cdef Damage damage
     cdef Handle own
-    cdef uint64_t number = 0
+    cdef bint is_taken = False
     cdef bint grew = False
     damage.kind = SOUND
     if me > 1:
         pool_body(me)
     elif me == 0:
-        while pool_allocate(&pool, ticket_at(me), 1, 1, &handle, &number, &damage) == LOCK_BUSY:
+        while pool_allocate(&pool, ticket_at(me), 1, &handle, &is_taken, &damage) == LOCK_BUSY:
             wait_for_lock()
-        if number:
+        if is_taken:
             note_taken(me, &pool, &handle)
             explore_note(&shared.ghost.generation, handle.generation)
             store_release(&shared.ghost.batch, handle.slot + 1)
@@ -238,9 +238,9 @@ cdef void growth_body(int me) noexcept nogil:
         handle.slot, handle.slots = load_acquire(&shared.ghost.batch) - 1, 1
         handle.generation = explore_peek(&shared.ghost.generation)
         grew = handle.slot != ALL_BITS
-        while grew and pool_allocate(&pool, ticket_at(me), wanted, 1, &own, &number, &damage) == LOCK_BUSY:
+        while grew and pool_allocate(&pool, ticket_at(me), wanted, &own, &is_taken, &damage) == LOCK_BUSY:
             wait_for_lock()
-        if number:
+        if is_taken:
             note_taken(me, &pool, &own)
             note_freed(me)
             grew = False
@@ -294,10 +294,10 @@ cdef void waiting_body(int me) noexcept nogil:
     cdef Handle handle, more
     cdef Look look
     cdef Damage damage
-    cdef uint64_t number = 0
+    cdef bint is_taken = False
     cdef int looks
     memset(&look, 0, sizeof(Look))
-    look.number, look.slots, look.most, look.was_woken, look.waiter = -1, wanted if me == 0 else 1, 1, -1, -1
+    look.number, look.slots, look.was_woken, look.waiter = -1, wanted if me == 0 else 1, -1, -1
     look.timeout_s, look.absent_s = 1000, 1000
     while True:
         damage.kind, look.waiter, look.changed = SOUND, -1, False
@@ -306,9 +306,9 @@ cdef void waiting_body(int me) noexcept nogil:
         while pool_look(&pool, ticket_at(me), &look, &handle, &damage) == LOCK_BUSY:
             wait_for_lock()
         explore_assert(damage.kind == SOUND, b"damage where there is none")
-        if look.waiter >= 0 and not look.taken:
+        if look.waiter >= 0 and not look.is_served:
             store_release(&shared.ghost.wake[look.waiter], 1)
-        if look.taken:
+        if look.is_served:
             break
         reclaim(me, &pool)
         explore_await(&shared.ghost.wake[me], 0, looks)
@@ -316,12 +316,12 @@ cdef void waiting_body(int me) noexcept nogil:
         explore_note(&shared.ghost.wake[me], 0)
     note_taken(me, &pool, &handle)
     leave_queue(me, &pool, look.number)
-    while of_turn > 1 and pool_allocate(&pool, ticket_at(me), 1, 1, &more, &number, &damage) == LOCK_BUSY:
+    while of_turn > 1 and pool_allocate(&pool, ticket_at(me), 1, &more, &is_taken, &damage) == LOCK_BUSY:
         wait_for_lock()
-    if number:
+    if is_taken:
         note_taken(me, &pool, &more)
     free_buffer(me, &pool, &handle)
-    if number:
+    if is_taken:
         note_taken(me, &pool, &more)  # no other process has got it meanwhile
         free_buffer(me, &pool, &more)
 

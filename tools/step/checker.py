@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Partition, Process, Slot, Super, Topic
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import ShmaccumError
-from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import read_records
 from shmaccum.shm.layout import KEY_TOPIC_MASK, SlotState, TopicState, owner_of, state_of
@@ -63,12 +62,8 @@ def _committed_records_are_whole(accumulator: Accumulators, batches: list[Record
         if not batch.record_count:
             yield f"{batch!r} is empty"
         try:
-            records = read_records(
-                accumulator.format,
-                memoryview(b"".join(batch.memory())),
-                BatchFields(*batch.contents()),
-                batch.compression or CompressionType.NONE,
-            )
+            whole = memoryview(b"".join(batch.memory()))
+            records = read_records(accumulator.format, whole, BatchFields(*batch.contents()))
         except ShmaccumError as error:
             yield f"{batch!r}: {error}"
             continue

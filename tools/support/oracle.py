@@ -108,9 +108,8 @@ def _of_checksums(segment: Segment) -> Iterator[str]:
         chain = _chain(headers, slot, int(headers["slots"][slot]))
         begins = [begin_of_slots + each * slot_size for each in chain or ()]
         data = b"".join(memory[begin : begin + slot_size] for begin in begins)
-        size = int(headers["compressed"][slot]) >> 8 or commit >> 25
         said = struct.pack("<3Q", headers["partition"][slot], headers["base_timestamp"][slot], commit >> 1 & 0xFFFFFF)
-        expected = crc32c(data[HEADER_SIZE:size]) ^ crc32c(said)
+        expected = crc32c(data[HEADER_SIZE : commit >> 25]) ^ crc32c(said)
         found = int(headers["checksums"][slot]) >> 32 * (commit & 1) & 0xFFFFFFFF
         if found != expected:
             yield f"slot {slot} has the checksum {found:#x}, not {expected:#x}"

@@ -41,7 +41,7 @@ class ColumnAppender:
             SerializationError: the columns' memory has changed; earlier rows may be accepted.
         """
         records = self._records
-        args = records.core, queue, records.free_unused, records.compressor.is_active
+        args = records.core, queue, records.free_unused
         future.add(rows)
         while rows.left:
             self._check_usable()

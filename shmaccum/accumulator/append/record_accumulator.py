@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
-from shmaccum.accumulator.append.record_appender import AppendResult, BatchCompressor, RecordAppender, Route, closed
+from shmaccum.accumulator.append.record_appender import AppendResult, RecordAppender, Route, closed
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
-from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, ShmaccumError
-from shmaccum.record.compression import CompressionType
 from shmaccum.shm import native
 from shmaccum.shm.layout import size_of
 from shmaccum.shm.wakeup import run_to_end
@@ -47,9 +46,7 @@ class RecordAccumulator:
         if ensure_sender is not None:
             self.pending.while_waiting = ensure_sender
         self._ensure_sender = ensure_sender
-        compression = CompressionType.for_name(config.compression_type)
-        self.compressor = BatchCompressor(state.format, compression, levels_of(config))
-        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, state.pool, config)
+        self.records = RecordAppender(slab, state.format, self.pending, state.pool, config)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
@@ -175,8 +172,8 @@ class RecordAccumulator:
     def _wait(self, wait: Wait) -> object:
         """Wait in this thread; return the answer."""
         match wait:
-            case Memory(size, max_block_ms, taken, most, is_over):
-                self.state.pool.allocate(size, max_block_ms, taken, most=most, is_over=is_over)
+            case Memory(size, max_block_ms, taken, is_over):
+                self.state.pool.allocate(size, max_block_ms, taken, is_over)
             case Sender() if self._ensure_sender is not None:
                 self._ensure_sender()
             case Until(condition, timeout_s, batches):

@@ -12,12 +12,12 @@ dies before that store, the slot is reclaimed by its owner tag.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from shmaccum import _core
-from shmaccum._core import COMPRESSED_SIZE_SHIFT, STATE_MASK, WORD, Buffer, FutureRecordMetadata, Slot, Super
+from shmaccum._core import STATE_MASK, Buffer, FutureRecordMetadata, Slot, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.waits import SENDER, Memory, Waits
@@ -25,7 +25,7 @@ from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import IllegalStateError, InvalidTimestampError, LockTimeoutError, ProducerClosedError
-from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
+from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import MAGIC
 from shmaccum.shm.layout import MAX_LINGER_MS, SlotState
@@ -61,47 +61,6 @@ class Route(Protocol):
         """Return the deque that the record goes to; ``queue`` has no open batch with room for it."""
 
 
-class LargeRecord(NamedTuple):
-    """A record with its own batch, since it takes a slot or more."""
-
-    records: bytes | memoryview
-    """The record as it will be in the slab."""
-    size: int
-    """Bytes of the whole batch, before any compression."""
-    compressed: int
-    """Its `Slot.COMPRESSED` word."""
-
-
-class BatchCompressor:
-    """Compresses the batches of single large records, before they get memory.
-
-    That is the memory of their bytes before any compression. All other batches grow, record by record, as they are; the
-    sender compresses them (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it. ``is_active``:
-    whether it changes anything.
-    """
-
-    def __init__(
-        self,
-        record_format: RecordFormat,
-        compression: CompressionType,
-        levels: Mapping[CompressionType, int] = DEFAULT_LEVELS,
-    ) -> None:
-        self._format = record_format
-        self.compression: Final = compression
-        self._level = levels.get(compression)
-        self.is_active: Final = record_format.compresses_ahead and compression is not CompressionType.NONE
-
-    def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
-        """Return a batch's records for the slab, compressed if that makes them smaller, and its COMPRESSED word."""
-        if not self.is_active:
-            return records, 0
-        stored: bytes | memoryview = compress(self.compression, records, self._format.magic, self._level)
-        compression = self.compression
-        if len(stored) >= len(records):
-            stored, compression = records, CompressionType.NONE
-        return stored, self._format.header_size + len(stored) << COMPRESSED_SIZE_SHIFT | compression
-
-
 class RecordAppender:
     """Appends single records to the batches of a slab, by the sections of ``core``. Threads may share it.
 
@@ -114,7 +73,6 @@ class RecordAppender:
         slab: Slab,
         record_format: RecordFormat,
         pending: PendingBatches,
-        compressor: BatchCompressor,
         pool: BufferPool,
         config: ProducerConfig,
     ) -> None:
@@ -122,9 +80,7 @@ class RecordAppender:
         self.pool = pool
         self.format = record_format
         self.pending = pending
-        self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
-        self.header_size = record_format.header_size
         grows = record_format.magic == MAGIC
         self.batch_size = max(config.batch_size, self.slot_size) if grows else self.slot_size
         self.max_bytes = max(config.batch_max_bytes, self.batch_size) if grows else self.slot_size
@@ -138,7 +94,7 @@ class RecordAppender:
             slab.damaged,
             record_format.magic,
             min(config.linger_ms, MAX_LINGER_MS),
-            compressor.compression,
+            CompressionType.for_name(config.compression_type),
             config.delivery_timeout_ms,
             config.retries,
             config.batch_size,
@@ -149,7 +105,6 @@ class RecordAppender:
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
         self._words = slab.words
         self._linger_ms = config.linger_ms
-        self._small_body_size = self.slot_size - self.header_size - record_format.record_overhead_max
         self._is_closed = False
         slab.on_fork(self)
 
@@ -197,58 +152,21 @@ class RecordAppender:
         timestamp: int,
         body: bytes,
         callback: DeliveryCallback | None,
-        large: LargeRecord | None,
         sizes: int,
     ) -> AppendResult:
         """Append a record as the first of a new batch, in memory that only this process uses.
 
         If another process has opened a batch meanwhile, the record goes there if it fits. Then the record is not the
-        first of its batch, and the memory stays unused. ``large`` is the record again, if it leaves no room for
-        another one; for the others, see `RecordAccumulator.appending`.
+        first of its batch, and the memory stays unused. For the arguments, see `RecordAccumulator.appending`.
         """
-        core, slot = self.core, buffer.slot
-        self.fault_in(self.slab.geometry.slot(slot) + self.header_size)
-        if large is not None:
-            added, compressed = large.size - self.header_size, large.compressed
-            self.write(self.places_of_large(slot, len(large.records)), large.records)
-        else:
-            added, compressed = core.write_first(slot, timestamp, body), 0
-        now_us = time.monotonic_ns() // 1_000
-        core.begin(queue.entry, slot, now_us, self.header_size + added, 1, timestamp, timestamp, added, compressed)
+        self.core.begin(queue.entry, buffer, time.monotonic_ns() // 1_000, timestamp, body)
         batch = buffer.batch
         self.pending.expect(queue, batch)
         try:
-            outcome = self.run(queue, core.append_batch, timestamp, body, sizes, slot, large is None, callback)
+            outcome = self.run(queue, self.core.append_batch, timestamp, body, sizes, buffer.slot, callback)
         finally:
             self.pending.contributions.withdraw(batch)
         return outcome[1:]
-
-    def fault_in(self, place: int) -> int:
-        """Read the word of a byte that is about to be written, to save page faults.
-
-        For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page.
-        So a read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
-        """
-        return self._words[place // WORD]
-
-    def places_of_large(self, slot: int, size: int) -> list[tuple[int, int]]:
-        """Return the byte ranges of ``size`` bytes of records of a large batch, adjacent slots as one.
-
-        Raises ValueError: the chain of slots is damaged.
-        """
-        places = _core.places_of(self.slab.core, slot, self.header_size + size)
-        if places is None:
-            raise ValueError(f"there are no {size} bytes in the chain of slot {slot}")
-        (begin, end), *behind = places
-        return [(begin + self.header_size, end), *behind]
-
-    def write(self, places: list[tuple[int, int]], data: bytes | memoryview) -> None:
-        """Write bytes to ranges that have room for them, in order."""
-        data, buffer = memoryview(data), self.slab.buffer
-        for start, stop in places:
-            self.fault_in(start)
-            buffer[start:stop] = data[: stop - start]
-            data = data[stop - start :]
 
     def wake(self, batch_is_full: bool) -> None:
         """Wake the sender for a full batch, or for a new one that it would not see when that has lingered."""
@@ -276,10 +194,7 @@ class RecordAppender:
             result = self.append(queue, timestamp, body, callback, sizes)
             if result is not None:
                 return result
-        # Compressed before slots are allocated: waiting for slots can take much longer than compressing.
-        size, large = self.slot_size, None
-        if len(body) >= self._small_body_size:
-            size, large = self._size_of_batch(timestamp, body)
+        size = self.core.batch_size(timestamp, body)
         if self.unused:
             self.free_unused()
         taken: list[Buffer] = []
@@ -289,16 +204,13 @@ class RecordAppender:
             yield SENDER
             while True:
                 left_ms = max(0.0, (deadline_s - time.monotonic()) * 1000)
-                if large is not None:
-                    yield Memory(size, left_ms, taken)
-                else:
-                    # Another process may bring room for the record first.
-                    has_room = partial(self.core.has_room, queue.entry, len(body))
-                    yield Memory(max(size, self._wanted(queue, len(body))), left_ms, taken, is_over=has_room)
+                # Another process may bring room for the record first.
+                has_room = partial(self.core.has_room, queue.entry, len(body))
+                yield Memory(max(size, self._wanted(queue, len(body))), left_ms, taken, has_room)
                 if route is not None:  # another thread may have switched partitions during the wait for slots
                     queue = route.reroute(queue)
-                if taken and (large is not None or not self._extend(queue, taken, len(body))):
-                    result = self.begin_batch(queue, taken[0], timestamp, body, callback, large, sizes)
+                if taken and not self._extend(queue, taken, len(body)):
+                    result = self.begin_batch(queue, taken[0], timestamp, body, callback, sizes)
                     if result[2]:
                         del taken[:]  # it is in its deque now
                     break
@@ -332,15 +244,6 @@ class RecordAppender:
             return False
         del taken[:]
         return True
-
-    def _size_of_batch(self, timestamp: int, body: bytes) -> tuple[int, LargeRecord | None]:
-        """Return the bytes of a batch that a record begins, and the record, compressed, if no other one has room."""
-        record = self.format.encode_record(0, timestamp, timestamp, body)
-        size = self.header_size + len(record)
-        if size < self.batch_size:
-            return size, None
-        records, compressed = self.compressor.compress(record)
-        return size, LargeRecord(records, size, compressed)
 
     def free_unused(self) -> None:
         """Free the slots that did not become batches; can be repeated after an interrupt.

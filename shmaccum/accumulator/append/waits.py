@@ -20,13 +20,12 @@ WAIT_SLICE_S: Final = 0.25
 
 
 class Memory(NamedTuple):
-    """Slots for new batches: `BufferPool.allocate`."""
+    """Slots for a new batch: `BufferPool.allocate`."""
 
     size: int
     max_block_ms: float
     taken: list[Buffer]
-    """Empty; gets the buffers."""
-    most: int = 1
+    """Empty; gets the buffer."""
     is_over: Callable[[], bool] = lambda: False
     """Whether the call needs none any longer; asked before each look for free ones."""
 

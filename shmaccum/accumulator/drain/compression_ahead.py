@@ -111,7 +111,7 @@ class CompressionAhead:
             future = self._threads.submit(self._compress, views, contents, wanted, self.levels.get(wanted))
         except (CorruptRecordError, RuntimeError):
             # Damaged, which the sealer finds, too; or no thread can be started, and the sealer compresses it.
-            self._core.set_ahead(batch.slot, contents[0], batch.stored_size)
+            self._core.set_ahead(batch.slot, contents[0], batch.size)
             return
         self._core.set_ahead(batch.slot, contents[0], COMPRESSING)
         future.add_done_callback(partial(self._finish, batch, contents[0]))
@@ -152,7 +152,7 @@ class CompressionAhead:
                 size = self._format.header_size + len(result.section)
             else:
                 logger.debug("compressing a batch ahead failed; it is tried again", exc_info=future.exception())
-                size = batch.stored_size
+                size = batch.size
             self._core.set_ahead(batch.slot, generation, size)
 
     def take(self, batch: RecordBatch) -> bytes | None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from shmaccum import _core
-from shmaccum._core import COMPRESSION_MASK, LIMITS_SHIFT
+from shmaccum._core import LIMITS_SHIFT
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.shm.layout import LIMITS_MASK, SlotState
-
-_COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 
 
 class RecordBatch(_core.RecordBatch):
@@ -22,12 +18,6 @@ class RecordBatch(_core.RecordBatch):
     def __repr__(self) -> str:
         part = f", {self.completed} of them complete" if self.is_split else ""
         return f"<RecordBatch in slot {self.slot}: {SlotState(self.state).name}, {self.record_count} records{part}>"
-
-    @property
-    def compression(self) -> CompressionType | None:
-        """How its producer compressed it, NONE where that gained nothing; None before any try."""
-        compressed = self.compressed
-        return _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None
 
     @property
     def timeout_ms(self) -> int:
@@ -49,19 +39,17 @@ class RecordBatch(_core.RecordBatch):
 
         Raises CorruptRecordError: a word is damaged.
         """
-        compressed = self.compressed
-        is_known = not compressed or compressed & COMPRESSION_MASK in _COMPRESSIONS
-        if not (is_known and self.is_sound(header_size)):
+        if not self.is_sound(header_size):
             buffer = self.buffer()
             raise CorruptRecordError(
-                f"slot {self.slot} is damaged: {self.record_count} records in {self.size} bytes, {self.stored_size} "
-                f"bytes stored, {buffer.slots} slots; compression {compressed & COMPRESSION_MASK}; {self.completed} "
-                f"records complete; first timestamp {self.base_timestamp} ms, largest {self.max_timestamp} ms; "
+                f"slot {self.slot} is damaged: {self.record_count} records in {self.size} bytes, "
+                f"{buffer.slots} slots; {self.completed} records complete; "
+                f"first timestamp {self.base_timestamp} ms, largest {self.max_timestamp} ms; "
                 f"sequence {self.base_sequence} of epoch {self.producer_epoch} of producer id {self.producer_id}"
             )
 
     def memory(self) -> BatchMemory:
-        """Return writable views of its `stored_size` bytes in the slab, one for each run of slots.
+        """Return writable views of its `size` bytes in the slab, one for each run of slots.
 
         Raises CorruptRecordError: its chain of slots is broken.
         """

@@ -21,7 +21,6 @@ from accumulators import (
     VALUE,
     Log,
     add,
-    as_sent,
     assert_empty,
     drain,
     first,
@@ -34,7 +33,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from processes import in_threads as beside
 from processes import wait_until
-from record_batches import DECODERS
 from runs import in_threads
 
 from shmaccum._core import Buffer
@@ -43,7 +41,6 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import LockTimeoutError, ProducerClosedError, SerializationError
 from shmaccum.record.columns import ColumnBodies
-from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 
@@ -79,7 +76,7 @@ def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
     result = accumulator.append(TP0, 0, None, bytes(BATCH_SIZE - overhead + 900))
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
     batch = first(accumulator, TP0)
-    assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
+    assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.OPEN, BATCH_SIZE, 1)
 
 
 def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
@@ -312,50 +309,4 @@ def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> 
             assert found == values[: len(found)]
             accumulator.producer.flush(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
-    assert_empty(accumulator)
-
-
-# --- compressed before it gets memory: large records ---------------------------------------------------
-
-NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
-CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
-
-
-def noise(size: int) -> bytes:
-    """Return bytes that no compression makes smaller."""
-    return random.Random(size).randbytes(size)
-
-
-def test_a_large_row_is_compressed_and_the_batches_of_others_are_not(accumulate: OpenAccumulator) -> None:
-    """These are the sender's to compress, as those of records."""
-    accumulator = accumulate(compression_type="zstd", buffer_memory=40 * BATCH_SIZE)
-    values = [b"first", HALF, HALF, bytes(2 * BATCH_SIZE), b"last"]
-    append_columns(accumulator, TP0, values)
-    log = Log(accumulator)
-    compressions = []
-    while batches := drain(accumulator):
-        compressions += [batch.compression for batch in batches]
-        log.take(batches)
-    assert compressions == [None, None, ZSTD, None]
-    assert log.values(TP0) == values
-    assert_empty(accumulator)
-
-
-@pytest.mark.parametrize("size", [BATCH_SIZE, 8 * BATCH_SIZE])
-@pytest.mark.parametrize("codec", CODECS, ids=str)
-@pytest.mark.parametrize("compressible", [True, False])
-def test_a_large_record_is_compressed_if_that_makes_it_smaller(
-    accumulate: OpenAccumulator, size: int, codec: CompressionType, compressible: bool
-) -> None:
-    accumulator = accumulate(compression_type=str(codec))
-    value = bytes(size) if compressible else noise(size)
-    add(accumulator, TP0, value)
-    batch = first(accumulator, TP0)
-    assert batch.compression is (codec if compressible else NONE)
-    assert batch.size > size, "what it was, for the statistics"
-    assert (batch.stored_size < size // 2) == compressible
-    (batch,) = drain(accumulator)
-    for decode in DECODERS:
-        assert [record.value for record in decode(as_sent(accumulator, batch))] == [value], decode.__name__
-    Log(accumulator).take([batch])
     assert_empty(accumulator)

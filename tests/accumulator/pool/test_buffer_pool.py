@@ -247,8 +247,7 @@ def test_reclaim_rebuilds_a_wrong_count(make_pool: MakePool, wrong: int) -> None
 
 def test_a_too_high_free_count_allocates_nothing(make_pool: MakePool) -> None:
     pool = make_pool(16, 8)
-    kept: list[Buffer] = []
-    pool.allocate(8, 0, kept, most=2)
+    kept = [pool.allocate(8, 0) for _ in range(2)]
     pool.slab.words[Super.FREE_SLOTS] = 1
 
     with pytest.raises(BufferExhaustedError):

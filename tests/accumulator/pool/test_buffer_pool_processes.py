@@ -69,9 +69,9 @@ def queue_up(pool: BufferPool, requests: list[tuple[Child, int]], max_block_ms: 
 
 
 @contextlib.contextmanager
-def waiting_thread(pool: BufferPool, taken: list[Buffer] | None = None, most: int = 1) -> Iterator[None]:
+def waiting_thread(pool: BufferPool, taken: list[Buffer]) -> Iterator[None]:
     """Let a thread wait for a slot, which is free before the end of the block; it goes into ``taken``."""
-    with in_threads(lambda: pool.allocate(8, FOREVER_MS, [] if taken is None else taken, most=most)):
+    with in_threads(lambda: pool.allocate(8, FOREVER_MS, taken)):
         wait_until(lambda: pool.queued() == 1)
         yield
 
@@ -161,32 +161,6 @@ def test_a_waiter_killed_after_being_passed_over_leaves_the_queue(
 
     assert pool.queued() == 0
     pool.deallocate(buffer)
-
-
-def test_a_lone_waiter_gets_all_free_buffers_that_it_asked_for(make_pool: MakePool) -> None:
-    pool = make_pool(32, 8)
-    kept = pool.allocate(32, 0)
-    taken: list[Buffer] = []
-    with waiting_thread(pool, taken, most=3):
-        pool.deallocate(kept)
-    assert len(taken) == 3
-    assert pool.available_memory() == 8
-
-
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    """The others are for later requests."""
-    pool = make_pool(16, 8)
-    kept = pool.allocate(16, 0)
-    taken: list[Buffer] = []
-    with waiting_thread(pool, taken, most=2):
-        behind = start(serve, slab_name)
-        queue_up(pool, [(behind, 8)])
-        pool.deallocate(kept)
-
-    assert len(taken) == 1
-    assert behind.hear().slots == 1
-    finish(behind)
 
 
 # --- interrupts -----------------------------------------------------------------------------------

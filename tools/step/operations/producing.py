@@ -14,7 +14,6 @@ from tools.step.survivor import PATIENCE_MS, Survivor
 from tools.step.victim import Victim
 from tools.support.accumulators import Accumulators
 
-_COMPRESSED: Final = {"compression.type": "gzip"}
 _GROWING: Final = {"batch.max.bytes": 4 * SLOT}
 
 
@@ -124,7 +123,6 @@ OPERATIONS: Final = (
     Operation("append-growing", _send("half", HALF), _TWO_BATCHES, settings=_GROWING, pairs=True),
     Operation("append-extending", _send("half", HALF), _no_memory, give_back_once_wanted, settings=_GROWING),
     Operation("seal", _send("half", HALF), _NEARLY_FULL_BATCH, pairs=True),
-    Operation("append-chain-compressed", _send("large", LARGE), _scattered, settings=_COMPRESSED),
     Operation("append-columns", _ROWS, _OPEN_BATCH),
     Operation("append-columns-chain", _send_batch(1, LARGE), _scattered),
     Operation("append-columns-growing", _ROWS, _TWO_BATCHES, settings=_GROWING),
