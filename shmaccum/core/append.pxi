@@ -264,6 +264,15 @@ cdef inline uint64_t record_write(
     return size
 
 
+cdef inline void _fault_in(const Slots *slots, uint64_t slot) noexcept nogil:
+    """Read a word of a slot that is about to be written, to save page faults.
+
+    For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page. So a
+    read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
+    """
+    load_relaxed(<word *>(slots.bytes + slot * slots.slot_size))
+
+
 cdef void _put_across(Cursor *cursor, const void *data, uint64_t size) noexcept nogil:
     """Write bytes into the slots of a chain."""
     cdef const Slots *slots = cursor.slots
@@ -277,6 +286,7 @@ cdef void _put_across(Cursor *cursor, const void *data, uint64_t size) noexcept 
                 cursor.is_damaged = True
                 return
             cursor.slot, cursor.offset = <uint64_t>link, 0
+            _fault_in(slots, cursor.slot)
         here = min(size, slots.slot_size - cursor.offset)
         copy_bytes(slots.bytes + cursor.slot * slots.slot_size + cursor.offset, at, here)
         cursor.offset += here
@@ -650,9 +660,7 @@ cdef uint64_t begin_first(
     cdef uint64_t begin = producer.header_size, added = 0, timestamp = <uint64_t>record.timestamp, index
     cdef uint64_t size = record_size(record.magic, 0, record.timestamp, record.timestamp, record.body_size)
     cdef char *place = slots.bytes + handle.slot * slots.slot_size
-    # For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page. So
-    # a read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
-    load_relaxed(<word *>place)
+    _fault_in(slots, handle.slot)
     if begin + size <= slots.slot_size:
         added = record_write(place + begin, size, 0, record.timestamp, record)
     elif begin + size <= handle.slots * slots.slot_size:
@@ -845,7 +853,9 @@ cdef class Appender:
         )
         return self._outcome(status, &record, &damage, future, partition, callback)
 
-    def begin(self, uint64_t partition, Buffer buffer not None, uint64_t now_us, int64_t timestamp, bytes body not None):
+    def begin(
+        self, uint64_t partition, Buffer buffer not None, uint64_t now_us, int64_t timestamp, bytes body not None
+    ):
         """Make a batch of one record in slots that this process has allocated, but for its place in a deque.
 
         Args:
@@ -859,10 +869,9 @@ cdef class Appender:
             ValueError: it does not fit.
         """
         cdef Record record
-        cdef Handle handle
+        cdef Handle handle = _handle_of(buffer)
         self._opened()
         self._check_slot(buffer.slot)
-        handle.slot, handle.slots, handle.generation = buffer.slot, buffer.slots, buffer.generation
         _set_record(&record, self.magic, timestamp, body)
         if not begin_first(&self.producer, partition, &handle, now_us, &record):
             raise ValueError(f"a record of {len(body)} bytes does not fit into {buffer}")

@@ -513,7 +513,9 @@ cdef class RecordPath:
             if record.is_news and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
                 self.appended(None, True)  # no record comes behind the full batch that shows it to the sender
             number = <uint64_t>sticky.partition
-            if number >= destination.count or destination.entries[number] == UNKNOWN or not appender.takes_calls(self.guard):
+            if number >= destination.count or destination.entries[number] == UNKNOWN:
+                return APPEND_NO_ROOM
+            if not appender.takes_calls(self.guard):
                 return APPEND_NO_ROOM
             destination.set_queue(queue, &appender.producer.deques, number)
             status = append_growing(
