@@ -136,24 +136,26 @@ def _sent(count: int, latencies_ns: Sequence[int] = ()) -> Sent:
 # --- 13: distance -------------------------------------------------------------------------------------------
 
 _SIZE: Final = 1000
+_LARGE: Final = 100_000
 _PRODUCERS: Final = 8
 _SECONDS: Final = 4.0
 _PARTITIONS: Final = 4
 """The mock cluster's topics have no others."""
-_IN_A_ROW: Final = 100
-"""Records between two looks at the clock."""
+_IN_A_ROW: Final = 100_000
+"""Bytes between two looks at the clock."""
 
 
 def _distance(environment: Environment) -> Sequence[Variant]:
-    """Return eight producers on brokers that answer late; with compression; with TLS, also for one producer."""
+    """Return eight producers on brokers that answer late; with compression or large records; with TLS."""
     near, far = MOCK[0], MOCK[20]
-    combinations = [*itertools.product((*MOCK.values(), APACHE, *FAR.values()), ("none",), (_PRODUCERS,))]
-    combinations += itertools.product((near, far), ("zstd", "lz4"), (_PRODUCERS,))
-    combinations += itertools.product((TLS,), ("none", "zstd", "lz4"), (_PRODUCERS, 1))
+    combinations = [*itertools.product((*MOCK.values(), APACHE, *FAR.values()), ("none",), (_PRODUCERS,), (_SIZE,))]
+    combinations += itertools.product((near, far), ("zstd", "lz4"), (_PRODUCERS,), (_SIZE,))
+    combinations += itertools.product((near, far, APACHE), ("none",), (_PRODUCERS,), (_LARGE,))
+    combinations += itertools.product((TLS,), ("none", "zstd", "lz4"), (_PRODUCERS, 1), (_SIZE,))
     return [_of_distance(environment, *each) for each in environment.some(combinations, 13)]
 
 
-def _of_distance(environment: Environment, kind: str, compression: str, producers: int) -> Variant:
+def _of_distance(environment: Environment, kind: str, compression: str, producers: int, size: int) -> Variant:
     seconds = environment.seconds(_SECONDS)
 
     def turn(contestant: str) -> dict[str, float]:
@@ -163,30 +165,33 @@ def _of_distance(environment: Environment, kind: str, compression: str, producer
             trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
             settings |= {"security.protocol": "SSL"} | (trust if contestant == OURS else {"ssl.ca.location": ca})
         with environment.topic(broker, _PARTITIONS) as topic:
-            sending = partial(_for_some_time, contestant, settings, topic, seconds)
+            sending = partial(_for_some_time, contestant, settings, topic, seconds, size)
             measured = environment.measure(broker, [partial(sending, number) for number in range(producers)])
         sent = sum(report.result for report in measured.reports)
-        figures = figures_of(measured, max(1, sent), max(1, sent) * _SIZE, NORMAL)
-        return figures | {"mb_per_s": sent * _SIZE / seconds / MEGABYTE}
+        figures = figures_of(measured, max(1, sent), max(1, sent) * size, NORMAL)
+        return figures | {"mb_per_s": sent * size / seconds / MEGABYTE}
 
     return Variant(
-        f"{kind}-{compression}-{producers}",
-        f"{plural(producers, 'producer')}, compression {compression}, into {TITLES[kind]}",
+        f"{kind}-{compression}-{producers}" + ("-large" if size == _LARGE else ""),
+        f"{plural(producers, 'producer')}, compression {compression}, "
+        + (f"records of {size // 1000} kB, " if size == _LARGE else "")
+        + f"into {TITLES[kind]}",
         (OURS, CONFLUENT),
         turn,
         figures=("mb_per_s", "cpu_us_per_record"),
         broker=kind,
-        facts={"producers": producers, "value_size": _SIZE, "partitions": _PARTITIONS, "seconds": seconds},
+        facts={"producers": producers, "value_size": size, "partitions": _PARTITIONS, "seconds": seconds},
         rounds_at_most=3,
     )
 
 
 def _for_some_time(
-    contestant: str, settings: dict[str, Any], topic: str, seconds: float, number: int, member: Member
+    contestant: str, settings: dict[str, Any], topic: str, seconds: float, size: int, number: int, member: Member
 ) -> None:
     """Send records as fast as possible for some time; the result is how many are acknowledged within it."""
     is_random = settings["compression.type"] == "none"
-    values = [os.urandom(_SIZE)] if is_random else make_values(2000, _SIZE)
+    values = [os.urandom(size)] if is_random else make_values(2000, size)
+    in_a_row = _IN_A_ROW // size
     count = 0
 
     def note(error: object, _: object) -> None:
@@ -202,14 +207,14 @@ def _for_some_time(
         send = producer.produce
     member.wait_for_go()
     while time.monotonic() < member.began_s + seconds:
-        for index in range(number, number + _IN_A_ROW):
+        for index in range(number, number + in_a_row):
             while True:
                 try:
                     send(topic, values[index % len(values)], partition=index % _PARTITIONS, on_delivery=note)
                     break
                 except BufferError:
                     producer.poll(_FULL_QUEUE_WAIT_S)
-        number += _IN_A_ROW
+        number += in_a_row
         if contestant != OURS:
             producer.poll(0)
     producer.poll(0)
