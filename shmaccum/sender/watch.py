@@ -21,6 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -100,8 +101,10 @@ class WatchThread:
             self._thread = _Thread(self._run, f"shmaccum-watch-{self._slab.name}")
             try:
                 self._thread.start()
-            except RuntimeError as error:
-                self._thread = None
+            except BaseException as error:
+                self.end()  # an interrupt can come before the thread runs, or after
+                if not isinstance(error, RuntimeError):
+                    raise
                 if not self._has_complained:
                     self._has_complained = True
                     logger.warning(
@@ -184,7 +187,8 @@ class _Thread:
         self._going_on.release()
         if self.is_green or native.is_patched() or self._thread is threading.current_thread():
             return  # waiting would let other greenlets run, in the middle of a fork
-        self._thread.join(_END_TIMEOUT_S)
+        with suppress(RuntimeError):  # its start was interrupted: if it runs after all, it ends at once
+            self._thread.join(_END_TIMEOUT_S)
         # Python 3.12 counts the threads of the kernel to warn of a fork; there this one ends a moment after `join`.
         deadline_s = time.monotonic() + _SYSTEM_TIMEOUT_S
         while os.path.exists(f"/proc/self/task/{self._thread.native_id}") and time.monotonic() < deadline_s:

@@ -20,6 +20,7 @@ from senders import read_values
 from shmaccum import Producer
 from shmaccum.procfs import start_time
 from shmaccum.sender import isolation, watch
+from shmaccum.shm import lifecycle
 
 PROMISE_S = 2.0
 BUSY_S = 8.0
@@ -127,6 +128,30 @@ def test_a_fork_is_none_among_threads(settings: Settings, slab_name: str) -> Non
 
 def without_threads(self: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["before it runs", "once it runs"])
+def test_an_interrupted_start_leaves_no_thread(
+    settings: Settings, log_dir: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    """The constructor raises the interrupt, and leaves the slab to the next producer."""
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        if runs:
+            start(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Producer(settings())
+    assert not watch_threads()
+    assert not lifecycle._slabs
+    with Producer(settings()) as producer:
+        assert watch_threads()
+        producer.send("t", b"value", partition=0)
+    assert read_values(log_dir, "t") == [b"value"]
 
 
 def test_without_threads_the_next_send_looks(
