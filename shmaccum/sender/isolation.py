@@ -14,7 +14,8 @@ import os
 import resource
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,17 @@ def search_path() -> tuple[list[str], list[str]]:
     entries = [entry for entry in sys.path if isinstance(entry, str)]
     absolute = list(filter(os.path.isabs, entries))
     return absolute, [entry for entry in entries if entry not in absolute]
+
+
+def undebugged() -> AbstractContextManager[None]:
+    """Keep this program's debugger out of the interpreters that the block starts.
+
+    pydevd, the debugger in VS Code and PyCharm, changes the command line of each Python that a program starts. The
+    sender would wait for a debugger to attach, stop at its breakpoints, and end with it.
+    """
+    debugger = sys.modules.get("_pydev_bundle.pydev_monkey")
+    skip: Callable[[], AbstractContextManager[None]] = getattr(debugger, "skip_subprocess_arg_patch", nullcontext)
+    return skip()
 
 
 _IGNORED_BY_PYTHON: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})

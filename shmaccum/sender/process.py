@@ -341,6 +341,11 @@ def _start(config: ProducerConfig) -> None:
             "the sender did not start: this program is frozen, as by PyInstaller, so that its executable is no Python "
             "interpreter; run `shmaccum sender` with the program's settings, from an environment that has shmaccum"
         )
+    if not isolation.EXECUTABLE:
+        raise SenderError(
+            "the sender did not start: sys.executable is empty, as in a program that embeds Python and finds no "
+            "python3 in PATH; put one into PATH, or run `shmaccum sender` with the program's settings"
+        )
     path, left_out = isolation.search_path()
     starter = {"abi": ABI_VERSION, "version": VERSION, "path": path, "left_out": left_out, "root": isolation.ROOT}
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
@@ -350,7 +355,7 @@ def _start(config: ProducerConfig) -> None:
                 # No pipe: if we are interrupted before we have written, it stays open, and its reader waits for ever.
                 asked.write(request.encode())
                 asked.seek(0)
-                with _without_forks:
+                with _without_forks, isolation.undebugged():
                     process = subprocess.Popen(
                         isolation.command(_BOOTSTRAP, config.slab_name(os.geteuid())),
                         stdin=asked,

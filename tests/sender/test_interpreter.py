@@ -7,7 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from producers import Settings, sender_pid
@@ -152,6 +156,41 @@ def test_a_frozen_program_is_not_run_as_an_interpreter(settings: Settings, monke
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     with pytest.raises(SenderError, match=r"frozen.*`shmaccum sender`"):
         Producer(settings())
+
+
+def test_a_program_without_an_interpreter_says_so(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that embeds Python, where no python3 is in PATH."""
+    monkeypatch.setattr(isolation, "EXECUTABLE", "")
+    with pytest.raises(SenderError, match=r"sys\.executable is empty.*`shmaccum sender`"):
+        Producer(settings())
+
+
+def test_a_debugger_of_the_program_leaves_the_sender_alone(
+    settings: Settings, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pydevd puts itself into every Python that a program starts, which then waits until a client attaches to it."""
+    skips: list[None] = []
+
+    @contextmanager
+    def skip_subprocess_arg_patch() -> Iterator[None]:
+        skips.append(None)
+        yield
+        skips.pop()
+
+    def patched(command: list[str], **options: Any) -> subprocess.Popen[str]:
+        assert skips, "the sender would wait for a debugger"
+        return popen(command, **options)
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", patched)
+    monkeypatch.setitem(
+        sys.modules,
+        "_pydev_bundle.pydev_monkey",
+        cast("ModuleType", SimpleNamespace(skip_subprocess_arg_patch=skip_subprocess_arg_patch)),
+    )
+    with Producer(settings()) as producer:
+        producer.send("t", b"value", partition=0)
+    assert read_values(log_dir, "t") == [b"value"]
 
 
 def test_an_interpreter_that_does_not_start_says_why(
