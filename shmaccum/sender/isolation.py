@@ -101,6 +101,17 @@ def use_default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+_LIMITS: Final = (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_CPU)
+
+
+def raise_limits() -> None:
+    """Raise soft limits to the hard ones: a program that limits itself must not limit the others' sender."""
+    for limit in _LIMITS:
+        _, hard = resource.getrlimit(limit)
+        with suppress(OSError, ValueError):  # more descriptors than the system allows by now
+            resource.setrlimit(limit, (hard, hard))
+
+
 def show_as(name: str) -> None:
     """Have ``ps -e``, ``top`` and ``pgrep`` show this process under a name of at most 15 bytes."""
     with suppress(OSError), open("/proc/self/comm", "w") as file:  # there may be no /proc

@@ -419,6 +419,7 @@ def started_by(request: Mapping[str, Any]) -> None:
     from shmaccum.sender.logfile import begin_log
 
     isolation.use_default_signals()
+    isolation.raise_limits()
     os.chdir("/")
     log = ""
     try:

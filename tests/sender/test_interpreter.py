@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -163,6 +164,18 @@ def test_a_program_without_an_interpreter_says_so(settings: Settings, monkeypatc
     monkeypatch.setattr(isolation, "EXECUTABLE", "")
     with pytest.raises(SenderError, match=r"sys\.executable is empty.*`shmaccum sender`"):
         Producer(settings())
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_NOFILE, resource.RLIMIT_CPU], ids=["descriptors", "processor time"])
+def test_soft_limits_of_the_program_are_not_the_senders(settings: Settings, limit: int) -> None:
+    """It serves other programs, too: they would get the errors of the first one's ``ulimit -S``."""
+    soft, hard = resource.getrlimit(limit)
+    resource.setrlimit(limit, (1000, hard))
+    try:
+        with Producer(settings()) as producer:
+            assert resource.prlimit(sender_pid(producer), limit) == (hard, hard)
+    finally:
+        resource.setrlimit(limit, (soft, hard))
 
 
 def test_a_debugger_of_the_program_leaves_the_sender_alone(
