@@ -45,7 +45,8 @@ class WatchThread:
     """Watches the sender of one slab for all producers of this process: a companion of the `Slab`.
 
     The thread ends when the process leaves the slab. It also ends before a fork and starts again after it. So no child
-    is forked in the middle of a check, and Python does not warn of a fork among threads.
+    is forked in the middle of a check, and Python does not warn of a fork among threads. (3.13 and 3.14 do without the
+    change of CPython's issue 137109: they count the threads that the parent's hooks have started again.)
     """
 
     def __init__(self, slab: Slab) -> None:
