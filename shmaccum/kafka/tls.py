@@ -32,6 +32,8 @@ _PEM_LINE: Final = 64
 """Characters of a line in PEM (RFC 7468)."""
 _NO_TLS: Final = " in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?"
 _REFUSED: Final = ": the broker refused our certificate, or misses one; check ssl.keystore.location, and its end"
+_CLOSED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""The broker closed the connection: without a word, or with a close_notify, as brokers that stop send it."""
 _MOST_READS: Final = 64
 """TLS records after which `TlsChannel.read` leaves the rest in the socket."""
 
@@ -106,7 +108,7 @@ class TlsChannel(Channel):
 
     def reason(self, error: OSError) -> str:
         """Return why an error ended this connection."""
-        if isinstance(error, ssl.SSLEOFError):
+        if isinstance(error, _CLOSED):
             return "the broker closed the connection" + ("" if self._is_open else _NO_TLS)
         if isinstance(error, ssl.SSLError):
             reason = getattr(error, "verify_message", "") or error.reason or error.strerror
@@ -115,7 +117,7 @@ class TlsChannel(Channel):
 
     def is_refusal(self, error: OSError) -> bool:
         """Return whether an error means that one side does not accept the other's certificate or version."""
-        return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+        return isinstance(error, ssl.SSLError) and not isinstance(error, _CLOSED)
 
 
 def _is_of_our_certificate(reason: str | None) -> bool:

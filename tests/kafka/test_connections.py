@@ -34,6 +34,7 @@ from tools.support.messages import (
     api_versions,
     response,
 )
+from tools.support.proxy import Server
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -188,6 +189,24 @@ def test_a_port_that_resets_before_the_tls_handshake(
     monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap)
     here = wire(fake.servers, security_protocol="SSL")
     here.ask_until(lambda: "Closed before TLS handshake with data in recv buffer.; attempt 2" in caplog.text)
+
+
+class _Leaving(Server):
+    """Ends each TLS handshake as Java does when it stops: with user_canceled and close_notify, or only the latter."""
+
+    def serve(self, connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        user_canceled, close_notify = bytes.fromhex("1503030002015a"), bytes.fromhex("15030300020100")
+        connection.sendall(user_canceled * (len(self._sockets) % 2) + close_notify)
+
+
+def test_a_broker_that_stops_in_the_tls_handshake_does_not_refuse_us(wire: MakeWire, caplog: LogCapture) -> None:
+    """It comes back: what waits must not fail as by a wrong certificate."""
+    with _Leaving() as leaving:
+        here = wire(f"127.0.0.1:{leaving.port}", security_protocol="SSL")
+        here.ask_until(lambda: "attempt 4 failed" in caplog.text)
+    assert caplog.text.count("the broker closed the connection in the TLS handshake") == 3
+    assert here.transport.cluster().topic_errors == {"t": NetworkError}
 
 
 def test_failures_before_a_connection_do_not_count_for_its_next_login(
