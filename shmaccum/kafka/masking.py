@@ -37,12 +37,13 @@ class Mask:
 
     def shown(self, text: str) -> str:
         """Return a broker's text without secrets, and `printable`."""
-        if len(text) > _LONGEST_TEXT:
-            text = text[: _LONGEST_TEXT - _TELLING]  # the cut could leave the beginning of a secret
-        hidden = bytearray(len(text))
+        searched = text[:_LONGEST_TEXT]
+        hidden = bytearray(len(searched))
         for secret in tuple(self._secrets):
-            _mark(hidden, text, secret)
-        runs = groupby(zip(text, hidden, strict=True), key=itemgetter(1))
+            _mark(hidden, searched, secret)
+        if len(text) > _LONGEST_TEXT:
+            searched = searched[:-_TELLING]  # the cut can leave the beginning of a secret, which is not marked
+        runs = groupby(zip(searched, hidden, strict=False), key=itemgetter(1))
         return printable("".join(HIDDEN if is_hidden else "".join(each for each, _ in run) for is_hidden, run in runs))
 
 

@@ -278,6 +278,12 @@ def test_mask_hides_parts_of_secrets() -> None:
     assert TOKEN[:16] not in mask.shown(" " * 16_370 + TOKEN)
 
 
+def test_mask_hides_a_secret_where_a_text_is_cut() -> None:
+    """However often a broker repeats it: the copies become one word, so that the cut is shown."""
+    for before in ("x" * number for number in range(1, 7)):
+        assert Mask("s3cr3t").shown(before + "s3cr3t" * 5000) == before + "[hidden]"
+
+
 # --- floods -----------------------------------------------------------------------------------------------
 
 
