@@ -401,6 +401,17 @@ def test_a_connection_that_ends(fake: FakeBroker, wire: MakeWire, acks: str) -> 
     assert is_free(sent[0])
 
 
+def test_requests_over_a_connection_that_has_ended(fake: FakeBroker, here: Wire) -> None:
+    """It shows when one is sent, before anything is read."""
+    node = here.connect(T0)
+    fake.cut()
+    for to in (T0, T1, T0):  # the first ones still go out, into the void
+        here.transport.send(node, [batch(to)], now_ms())
+        time.sleep(0.05)
+    assert not here.transport._brokers.connection(node)
+    assert [answer.error for answer in here.take(3)] == [NetworkError] * 3
+
+
 def test_metadata_is_asked_for_again_after_a_connection_ended(fake: FakeBroker, here: Wire) -> None:
     """The leader may be another one now."""
     here.ask(batch())

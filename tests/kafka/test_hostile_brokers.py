@@ -88,6 +88,13 @@ def test_an_answer_to_something_else_is_refused_by_its_first_bytes(fake: FakeBro
     assert here.ask(make_batch([b"x"]))[0].error is None
 
 
+def test_an_answer_that_is_repeated_is_not_the_next_ones(fake: FakeBroker, here: Wire) -> None:
+    assert here.ask(make_batch([b"x"]))[0].error is None
+    first = fake.of(PRODUCE)[0]
+    fake.answers[PRODUCE] = lambda request: first.encoded(produced((0, 0)))
+    assert here.ask(make_batch([b"x"]))[0].error is NetworkError
+
+
 class _Hasty(FakeBroker):
     """Answers a Produce request by its first bytes, once; then reads the rest."""
 
