@@ -56,6 +56,14 @@ def is_free(batch: ProduceBatch) -> bool:
     return True
 
 
+def assert_sleeps(here: Wire) -> None:
+    """Check that a poll without anything to do waits, and takes no processor."""
+    began, used = time.monotonic(), time.process_time()
+    here.poll(300)
+    assert time.monotonic() - began >= 0.3
+    assert time.process_time() - used < 0.05
+
+
 # --- handshake ---------------------------------------------------------------------------------------
 
 
@@ -191,6 +199,14 @@ def test_a_port_that_resets_before_the_tls_handshake(
     here.ask_until(lambda: "Closed before TLS handshake with data in recv buffer.; attempt 2" in caplog.text)
 
 
+def test_a_silent_tls_handshake_takes_no_processor(fake: FakeBroker, wire: MakeWire) -> None:
+    """The socket takes bytes all the time, but there are none to send."""
+    here = wire(fake.servers, security_protocol="SSL")  # for the broker, the first of a frame of 300 MB
+    here.ask_until(lambda: fake._sockets)
+    here.poll(100)
+    assert_sleeps(here)
+
+
 class _Leaving(Server):
     """Ends each TLS handshake as Java does when it stops: with user_canceled and close_notify, or only the latter."""
 
@@ -308,6 +324,7 @@ def test_a_large_request_goes_out_in_parts(fake: FakeBroker, wire: MakeWire) -> 
     here.poll(20)
     fake.resume()
     assert [answer.error for answer in here.take(2)] == [None, None]
+    assert_sleeps(here)
     frame = fake.of(PRODUCE)[0].frame
     assert all(b"".join(each.payload) in frame for each in large)
     assert all(is_free(each) for each in large)
