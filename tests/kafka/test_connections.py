@@ -241,6 +241,25 @@ def test_failures_before_a_connection_do_not_count_for_its_next_login(
     here.until(lambda: "not ready within 50 ms" in caplog.text)
 
 
+def test_another_login_has_a_time_limit_of_its_own(fake: FakeBroker, wire: MakeWire) -> None:
+    """The one of the connection's setup has passed by then."""
+
+    def let_in(request: Request) -> Any:
+        time.sleep(0.05)
+        return response(SASL_AUTHENTICATE, session_lifetime_ms=800)
+
+    fake.let_in("PLAIN")
+    fake.answers[SASL_AUTHENTICATE] = let_in
+    credentials = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "user"}
+    here = wire(fake.servers, **credentials, sasl_password="secret", socket_connection_setup_timeout_ms=500)
+    node = here.connect(T0)
+    connection = here.transport._brokers.connection(node)
+    logins = len(fake.of(SASL_AUTHENTICATE))
+    here.until(lambda: len(fake.of(SASL_AUTHENTICATE)) > logins)
+    here.connect(T0)
+    assert here.transport._brokers.connection(node) is connection
+
+
 # --- requests ---------------------------------------------------------------------------------------
 
 

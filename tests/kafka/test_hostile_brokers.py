@@ -198,6 +198,17 @@ def test_a_pause_of_days_is_no_longer_than_a_request_may_take(fake: FakeBroker, 
     assert time.monotonic() - before >= 0.05, "a sender that waits for the end of the pause does not spin"
 
 
+def test_a_pause_is_as_long_as_the_broker_says(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, 0), throttle_ms=300)
+    here = wire(fake.servers)
+    node = here.connect(T0)
+    here.ask(make_batch([b"x"]))
+    answered = time.monotonic()
+    assert not here.transport.ready(node, now_ms())
+    here.until(lambda: here.transport.ready(node, now_ms()))
+    assert 0.2 < time.monotonic() - answered < 5
+
+
 def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, here: Wire) -> None:
     with FakeBroker() as other:
 
