@@ -23,6 +23,7 @@ from shmaccum import Producer
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.kafka.background_calls import BackgroundCalls
 from shmaccum.kafka.poller import Poller
+from tools.kafka.ports import free_port
 from tools.support.messages import METADATA, PRODUCE
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -106,6 +107,31 @@ def test_name_lookup_timeout_beside_a_broker_that_nothing_needed_yet(
     assert "its name took longer" in caplog.text
     resolver.may_return.set()
     here.connect(T0)
+
+
+def test_each_address_of_a_name_is_tried(fake: FakeBroker, wire: MakeWire, monkeypatch: MonkeyPatch) -> None:
+    """And once one has answered, the name is looked up for the next connection: the broker can have moved."""
+    look_up, asked = socket.getaddrinfo, []
+
+    def answer(host: str, port: int, *args: Any, **more: Any) -> Any:
+        if host != "many.example" or more.get("flags"):
+            return look_up(host, port, *args, **more)
+        asked.append(host)
+        return [found for port in ports for found in look_up("127.0.0.1", port, *args, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    with FakeBroker() as stale, FakeBroker() as moved:
+        here = wire(fake.servers, reconnect_backoff_ms=1)
+        here.connect(T0)
+        node = Node(2, "many.example", 9092)
+        ports = [free_port(), fake.port, stale.port]
+        here.until(lambda: here.transport.ready(node, now_ms()))
+        assert (len(fake.connections), len(asked)) == (3, 1)
+        ports = [moved.port]
+        fake.cut()
+        here.until(lambda: not here.transport.ready(node, now_ms()))
+        here.until(lambda: here.transport.ready(node, now_ms()))
+        assert (len(stale.connections), len(moved.connections), len(asked)) == (0, 1, 2)
 
 
 def test_another_of_the_first_brokers_is_asked_when_a_name_takes_too_long(
