@@ -298,7 +298,7 @@ class Connection:
             del in_flight[0]
             self._notes.answered(_SIZE_BYTES + len(frame), now_ms - request.sent_ms, now_ms)
             self._notes.in_flight(len(in_flight), in_flight[0].sent_ms if in_flight else 0.0)
-            if throttle_ms:
+            if throttle_ms > 0:
                 # At most request.timeout.ms: a broken broker could throttle us for days.
                 pause_ms = min(throttle_ms, self._request_timeout_ms)
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + pause_ms)

@@ -209,6 +209,17 @@ def test_a_pause_is_as_long_as_the_broker_says(fake: FakeBroker, wire: MakeWire)
     assert 0.2 < time.monotonic() - answered < 5
 
 
+def test_a_negative_pause_is_none(fake: FakeBroker, slab_name: str) -> None:
+    """It would wrap the counter around."""
+    fake.answers[PRODUCE] = lambda request: produced((0, 0), throttle_ms=-1000)
+    with Producer(kafka_settings(fake.servers, slab_name)) as producer:
+        for _ in range(2):  # the first answer is counted by the time of the second
+            producer.send("t", b"x", partition=0).get(timeout=60)
+        with look(slab_name) as view:
+            assert {(broker.throttles, broker.throttle_ms) for broker in brokers(view.words, view.geometry)} == {(0, 0)}
+    wait_until_gone(slab_name)
+
+
 def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, here: Wire) -> None:
     with FakeBroker() as other:
 
