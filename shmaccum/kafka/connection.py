@@ -407,7 +407,6 @@ class Connection:
         self._poller.remove(self._channel.fileno())
         self._channel.close()
         self._output.clear()
-        self._conversation = None
         if self._background_call is not None:
             self._background_call.cancel()
         failed = [*self._in_flight, *self._unsent]

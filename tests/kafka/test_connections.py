@@ -349,6 +349,32 @@ def test_a_large_request_goes_out_in_parts(fake: FakeBroker, wire: MakeWire) -> 
     assert all(is_free(each) for each in large)
 
 
+class _Dripping:
+    """A socket that sends in parts, each of which arrives alone; they end within a size, a number, and the rest."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.recv = connection.recv
+        self._sendall = connection.sendall
+
+    def sendall(self, data: bytes) -> None:
+        for begin, end in ((0, 2), (2, 6), (6, 12), (12, None)):
+            self._sendall(data[begin:end])
+            time.sleep(0.02)
+
+
+class _Slow(FakeBroker):
+    def serve(self, connection: Any) -> None:
+        super().serve(_Dripping(connection))
+
+
+def test_answers_that_come_in_parts(wire: MakeWire) -> None:
+    with _Slow() as slow:
+        here = wire(slow.servers)
+        for _ in range(3):
+            assert here.ask(batch(T0), batch(T1))[1].base_offset == 101
+        assert len(slow.connections) == 2, "that to a bootstrap server, and that to the leader"
+
+
 def test_many_batches_in_a_request(fake: FakeBroker, here: Wire) -> None:
     many = [make_batch([b"%d" % number], to=TopicPartition("t", number)) for number in range(700)]
     fake.answers[METADATA] = lambda request: fake.metadata(request, partition_count=700)
