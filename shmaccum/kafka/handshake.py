@@ -204,4 +204,7 @@ def decode_answer(call: Call, frame: bytes) -> Any:
 
 def _check(error_code: int, what: str) -> None:
     if error_code:
-        raise error_for_code(error_code)(f"the broker answered {what} with error code {error_code}")
+        error = error_for_code(error_code)
+        if not issubclass(error, errors.AuthenticationError | errors.UnsupportedVersionError):
+            error = errors.NetworkError  # the broker's trouble, not ours: as if it had closed the connection
+        raise error(f"the broker answered {what} with error code {error_code}")

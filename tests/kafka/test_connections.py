@@ -22,7 +22,13 @@ from wires import MakeWire, Wire, now_ms
 from shmaccum import Producer
 from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
-from shmaccum.errors import NetworkError, RequestTimedOutError, UnsupportedVersionError
+from shmaccum.errors import (
+    IllegalSaslStateError,
+    NetworkError,
+    RequestTimedOutError,
+    UnknownServerError,
+    UnsupportedVersionError,
+)
 from tools.kafka.ports import free_port
 from tools.support.messages import (
     API_VERSIONS,
@@ -37,6 +43,12 @@ from tools.support.messages import (
 from tools.support.proxy import Server
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+BY_PASSWORD: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "user",
+    "sasl_password": "secret",
+}
 
 
 def batch(to: TopicPartition = T0, size: int = 10) -> ProduceBatch:
@@ -130,6 +142,27 @@ def test_a_producer_learns_which_request_is_missing(fake: FakeBroker, slab_name:
     ):
         producer.send("t", b"x")
     wait_until_gone(slab_name)
+
+
+@pytest.mark.parametrize("key", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE])
+def test_a_broker_in_trouble_does_not_refuse_us(fake: FakeBroker, wire: MakeWire, caplog: LogCapture, key: int) -> None:
+    """An error that says nothing of our login, or of our versions, is one to wait for the end of."""
+    fake.let_in("PLAIN")
+    answer, fake.answers[key] = fake.answers[key], lambda request: response(key, error_code=UnknownServerError.code)
+    here = wire(fake.servers, **BY_PASSWORD)
+    here.ask_until(lambda: "with error code -1; attempt 2 failed" in caplog.text)
+    assert here.transport.cluster().topic_errors == {"t": NetworkError}
+    assert not fake.of(METADATA)
+    fake.answers[key] = answer
+    here.leader(T0)
+
+
+def test_a_broker_that_refuses_the_handshake_of_sasl(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.let_in("PLAIN")
+    fake.answers[SASL_HANDSHAKE] = lambda request: response(SASL_HANDSHAKE, error_code=IllegalSaslStateError.code)
+    here = wire(fake.servers, **BY_PASSWORD)
+    assert here.ask_until(here.transport.failure) is IllegalSaslStateError
+    assert not fake.of(SASL_AUTHENTICATE), "the password stays here"
 
 
 def test_requests_name_the_client(fake: FakeBroker, wire: MakeWire) -> None:
@@ -234,9 +267,8 @@ def test_failures_before_a_connection_do_not_count_for_its_next_login(
     # The first connection brings the metadata; the leader's fails three times.
     fake.answers[API_VERSIONS] = lambda request: bytes(4) if 2 <= len(fake.connections) < 5 else introduce(request)
     fake.answers[SASL_HANDSHAKE] = lambda request: let_in(request) if len(fake.of(SASL_HANDSHAKE)) < 3 else None
-    credentials = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "user"}
     more = {"metadata_recovery_strategy": "none", "socket_connection_setup_timeout_ms": 50}
-    here = wire(fake.servers, **credentials, sasl_password="secret", **more)
+    here = wire(fake.servers, **BY_PASSWORD, **more)
     here.connect(T0)
     here.until(lambda: "not ready within 50 ms" in caplog.text)
 
@@ -250,8 +282,7 @@ def test_another_login_has_a_time_limit_of_its_own(fake: FakeBroker, wire: MakeW
 
     fake.let_in("PLAIN")
     fake.answers[SASL_AUTHENTICATE] = let_in
-    credentials = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "user"}
-    here = wire(fake.servers, **credentials, sasl_password="secret", socket_connection_setup_timeout_ms=500)
+    here = wire(fake.servers, **BY_PASSWORD, socket_connection_setup_timeout_ms=500)
     node = here.connect(T0)
     connection = here.transport._brokers.connection(node)
     logins = len(fake.of(SASL_AUTHENTICATE))
