@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,10 @@ from wires import MakeWire, now_ms
 
 from shmaccum import Producer
 from shmaccum.cluster import Node, TopicPartition
-from shmaccum.kafka.background_calls import BackgroundCalls
+from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.kafka.poller import Poller
 from tools.kafka.ports import free_port
-from tools.support.messages import METADATA, PRODUCE
+from tools.support.messages import METADATA, PRODUCE, SASL_HANDSHAKE
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SHORT: dict[str, Any] = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 100}
@@ -201,6 +203,20 @@ def test_token_timeout(fake: FakeBroker, wire: MakeWire, slow_token: dict[str, A
     here.leader(T0)
 
 
+def test_one_thread_at_a_time_asks_for_a_token(fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any]) -> None:
+    """Whichever broker it is for."""
+    fake.let_in("OAUTHBEARER")
+    here = wire(fake.servers, **slow_token, **LONG)
+    here.ask_until(lambda: tokens.asked)
+    second = Node(2, "localhost", fake.port)
+    here.transport.ready(second, now_ms())
+    here.until(lambda: len(fake.of(SASL_HANDSHAKE)) == 2)
+    here.poll(100)
+    assert len(tokens.asked) == 1
+    tokens.may_return.set()
+    here.until(lambda: here.transport.ready(second, now_ms()))
+
+
 def test_a_token_provider_that_ends_the_program(
     fake: FakeBroker, wire: MakeWire, monkeypatch: MonkeyPatch, caplog: LogCapture
 ) -> None:
@@ -279,6 +295,36 @@ def test_no_thread_for_a_call(poller: Poller, monkeypatch: MonkeyPatch) -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="no thread can be started for a"):
             background_calls.run("a", lambda: None, lambda result, error: None)
+    background_calls.close()
+
+
+def test_calls_of_a_key_run_one_after_the_other(poller: Poller) -> None:
+    """Of those that wait, the cancelled ones never run. Once all results are there, nothing wakes the sender."""
+    background_calls = BackgroundCalls(poller)
+    may_go_on, running, results = threading.Event(), threading.Lock(), []
+
+    def call(number: int) -> int:
+        with suppress(AssertionError):
+            assert running.acquire(blocking=False)
+            may_go_on.wait()
+            running.release()
+            return number
+        return -number
+
+    def run(number: int) -> BackgroundCall:
+        return background_calls.run("a", partial(call, number), lambda result, error: results.append(result))
+
+    run(1)
+    run(2)
+    run(3).cancel()
+    run(4).cancel()
+    run(5)
+    may_go_on.set()
+    wait_until(lambda: poller.wait(100) or len(results) == 3, "all results have come")
+    assert results == [1, 2, 5]
+    began = time.monotonic()
+    poller.wait(100)
+    assert time.monotonic() - began >= 0.1
     background_calls.close()
 
 

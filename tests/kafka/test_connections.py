@@ -594,6 +594,15 @@ def test_close_releases_everything(fake: FakeBroker, wire: MakeWire) -> None:
     assert here.transport._answers == []
 
 
+def test_a_closed_transport_leaves_no_descriptor() -> None:
+    """The processes of transactions open several."""
+    before = os.listdir("/proc/self/fd")
+    here = Wire("127.0.0.1:9092", {})
+    assert len(os.listdir("/proc/self/fd")) > len(before)
+    here.transport.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_nothing_secret_or_endless_is_logged(here: Wire, caplog: LogCapture) -> None:
     caplog.set_level(logging.DEBUG)
     here.ask(make_batch([b"confidential"]))
