@@ -356,6 +356,8 @@ def test_poll_waits_for_the_doorbell(here: Wire) -> None:
         assert time.process_time() - used < 0.1
         os.write(writer, b"!")
         assert here.transport.poll(math.inf, reader) == []
+        assert_sleeps(here)  # without a doorbell, though it is still pressed
+        assert here.transport.poll(math.inf, reader) == []
     finally:
         here.transport.poll(0, -1)
         os.close(reader)
