@@ -77,11 +77,14 @@ class Poller:
 
 
 class ExponentialBackoff:
-    """Waits that double with each attempt up to a maximum, with a random jitter (KIP-144, KIP-580)."""
+    """Waits that double with each attempt up to a maximum, with a random jitter (KIP-144, KIP-580).
+
+    If the first one is above the maximum, all are the maximum.
+    """
 
     def __init__(self, initial_ms: float, max_ms: float) -> None:
         self._initial_ms = initial_ms
-        self._max_ms = max(initial_ms, max_ms)
+        self._max_ms = max_ms
 
     def wait_ms(self, attempts: int) -> float:
         """Return how long to wait after this number of failed attempts in a row, at least 1."""

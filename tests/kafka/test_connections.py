@@ -200,6 +200,20 @@ def test_waits_longer_after_each_failure(wire: MakeWire) -> None:
         here.until(lambda: here.transport.connection_delay_ms(node, now_ms()) == 0)
 
 
+def test_a_first_wait_above_the_maximum_is_the_maximum(fake: FakeBroker, wire: MakeWire) -> None:
+    """As in Kafka's ``ExponentialBackoff``: to connect again, and to ask again."""
+
+    def introduce(request: Request) -> Any:
+        if len(fake.connections) < 3:
+            raise EOFError
+        return fake.api_versions(request)
+
+    fake.answers[API_VERSIONS] = introduce
+    fake.answers[METADATA] = lambda request: fake.metadata(request, error=5 * (len(fake.of(METADATA)) < 3))
+    waits = {"reconnect_backoff_max_ms": 20, "retry_backoff_max_ms": 20}
+    wire(fake.servers, reconnect_backoff_ms=60_000, retry_backoff_ms=60_000, **waits).leader(T0)
+
+
 def test_a_port_that_may_need_a_login(fake: FakeBroker, wire: MakeWire, caplog: LogCapture) -> None:
     def end(request: Request) -> None:
         raise EOFError
