@@ -21,7 +21,7 @@ from producers import wait_until
 from runs import threads
 
 from shmaccum.config import ProducerConfig
-from shmaccum.kafka.tls import TlsChannel, TlsConnector
+from shmaccum.kafka.tls import TlsChannel, TlsConnector, tls_context
 from tools.kafka import Certificates
 
 RECORD_SIZE = 1 << 14
@@ -176,3 +176,21 @@ def test_all_bytes_arrive_in_order_and_in_few_records(connected: tuple[TlsChanne
     write_all(channel, buffers)
     assert peer.take(sum(sizes)) == b"".join(buffers)
     assert peer.records - records <= sum(sizes) // RECORD_SIZE + 1
+
+
+def test_bytes_stay_in_order_if_openssl_takes_less_than_a_record(
+    connected: tuple[TlsChannel, Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, peer = connected
+    send = ssl.SSLSocket.send
+    monkeypatch.setattr(ssl.SSLSocket, "send", lambda self, data: send(self, data[:10_000]))
+    write_all(channel, [noise(40_000), noise(50)])
+    assert peer.take(40_050) == noise(40_000) + noise(50)
+
+
+def test_without_a_truststore_the_systems_certificates_are_trusted(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+    config = ProducerConfig.parse({"bootstrap.servers": "localhost:1", "security.protocol": "SSL"})
+    assert len(tls_context(config).get_ca_certs()) == 1
