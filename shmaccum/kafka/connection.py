@@ -128,9 +128,9 @@ class Connection:
         self._correlation_id = 0
         self._throttled_until_ms = 0.0
         self._log_in_again_ms = FOREVER_MS
-        now = monotonic_ms()
-        self.last_used_ms = now
-        self._setup_deadline_ms = now + setup_timeout_ms
+        self._setup_deadline_ms = monotonic_ms() + setup_timeout_ms
+        self._last_used_ms = 0.0
+        """When it was ready first, and of the last request or answer since; a login is no use of it."""
         self._events = WRITE
         self._poller.add(channel.fileno(), WRITE, self._handle)
 
@@ -191,7 +191,7 @@ class Connection:
     def send(self, request: Request, is_answered: bool = True) -> None:
         """Send a request; without an answer (``acks=0``) it counts as answered once all of it is sent."""
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
-        self.last_used_ms = now = monotonic_ms()
+        now = self._now_in_use()
         request.correlation_id = self._correlation_id
         request.sent_ms = now
         request.deadline_ms = now + self._request_timeout_ms
@@ -210,6 +210,13 @@ class Connection:
             self._flush()
         except _FAULTS as error:
             self._broken(error)
+
+    def _now_in_use(self) -> float:
+        """Return the time, and note that the connection is in use, but for a login."""
+        now = monotonic_ms()
+        if self._state is _READY:
+            self._last_used_ms = now
+        return now
 
     # --- input and output ---------------------------------------------------------------------------
 
@@ -273,7 +280,7 @@ class Connection:
 
     def _receive(self) -> None:
         for data in self._channel.read():
-            self.last_used_ms = now = monotonic_ms()
+            now = self._now_in_use()
             self._frames.feed(data)
             while self._frames.left and self._state is not _CLOSED and (frame := self._next_frame()) is not None:
                 self._answer(frame, now)
@@ -342,7 +349,9 @@ class Connection:
     def _become_ready(self) -> None:
         self._state = _READY
         self._conversation = None
-        self.has_been_ready = True
+        if not self.has_been_ready:
+            self.has_been_ready = True
+            self._now_in_use()
         lifetime_ms = self.handshake.session_lifetime_ms
         # Log in again before the broker ends the session; at random, so that not all connections do at once (KIP-368).
         self._log_in_again_ms = monotonic_ms() + lifetime_ms * random.uniform(0.85, 0.95) if lifetime_ms else FOREVER_MS
@@ -367,7 +376,7 @@ class Connection:
                 # Answers come in order: behind a lost one, none can be matched to its request.
                 message = f"no answer within request.timeout.ms ({self._request_timeout_ms} ms)"
                 self.close(NetworkError, message, now_ms)
-        elif self._state is _READY and now_ms >= self.last_used_ms + self._max_idle_ms:
+        elif self._state is _READY and now_ms >= self._last_used_ms + self._max_idle_ms:
             self.close(None, f"closed after {self._max_idle_ms:.0f} ms without use (connections.max.idle.ms)")
         elif self._state is _READY and now_ms >= self._log_in_again_ms:
             self._setup_timeout_ms = self._log_in_timeout_ms  # failures before this connection are over
@@ -392,7 +401,7 @@ class Connection:
             # that answer, the connection is idle from then on.
             login_ms = max(self._log_in_again_ms, now_ms + _LOG_IN_PAUSE_MS)
             return min(oldest.deadline_ms, now_ms + max(self._max_idle_ms, _LOG_IN_PAUSE_MS), login_ms)
-        return min(self.last_used_ms + self._max_idle_ms, self._log_in_again_ms)
+        return min(self._last_used_ms + self._max_idle_ms, self._log_in_again_ms)
 
     def close(self, error: type[KafkaError] | None, message: str, late_ms: float = 0.0) -> None:
         """End the connection; requests in flight fail with the error, or NetworkError if it is None.

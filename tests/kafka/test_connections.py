@@ -558,6 +558,17 @@ def test_an_idle_connection_is_closed(fake: FakeBroker, wire: MakeWire) -> None:
     here.until(lambda: not here.transport._brokers.connection(node))
 
 
+def test_a_login_is_no_use_of_a_connection(fake: FakeBroker, wire: MakeWire, caplog: LogCapture) -> None:
+    """Else one whose sessions are short would stay open for ever, and log in again and again."""
+    caplog.set_level(logging.INFO)
+    fake.let_in("PLAIN")
+    fake.answers[SASL_AUTHENTICATE] = lambda request: response(SASL_AUTHENTICATE, session_lifetime_ms=100)
+    here = wire(fake.servers, **BY_PASSWORD, connections_max_idle_ms=600)
+    here.connect(T0)
+    here.until(lambda: "without use (connections.max.idle.ms)" in caplog.text)
+    assert len(fake.of(SASL_AUTHENTICATE)) >= 4
+
+
 def test_a_busy_connection_is_not_idle(fake: FakeBroker, wire: MakeWire) -> None:
     fake.answers[PRODUCE] = silent
     here = wire(fake.servers, connections_max_idle_ms=50)
