@@ -43,6 +43,36 @@ def test_a_smaller_topic_is_adopted(run: BrokerRun, caplog: pytest.LogCaptureFix
     assert (future.get(0).offset, values(run, T0)) == (0, [b"after"])
 
 
+def test_a_topic_that_grows_is_the_same(run: BrokerRun, caplog: pytest.LogCaptureFixture) -> None:
+    """Its logs know the producer: what is sent to them goes on with their numbers."""
+    run.cluster.grow()
+    run.step()
+    assert len(run.accumulator.map.topics["t"].queues) == 4
+    run.send(T0, b"after")
+    run.go_on()
+    assert sent(run, T0) == [(0, 1)]
+    assert "was made again" not in caplog.text
+
+
+def test_a_topic_that_gets_an_id_is_the_same(
+    cluster: ClusterModel, start_broker_run: StartBrokerRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By an upgrade of brokers before Kafka 2.8."""
+    cluster.topic_id = 0
+    cluster.publish()
+    run = start_broker_run()
+    run.send(T0, b"before")
+    run.go_on()
+    cluster.topic_id = 1
+    cluster.publish()
+    run.step()
+    assert run.accumulator.map.topics["t"].topic_id == 1
+    run.send(T0, b"after")
+    run.go_on()
+    assert sent(run, T0) == [(0, 0), (0, 1)]
+    assert "was made again" not in caplog.text
+
+
 def test_the_log_of_a_topic_made_again_gets_numbers_from_0(run: BrokerRun) -> None:
     """It knows no producer: so the first batch is sent alone, and cannot be stored behind the next one."""
     run.cluster.remake(3, seen=True)
