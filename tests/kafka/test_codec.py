@@ -197,6 +197,14 @@ def test_a_length_that_cannot_be_is_refused(length: bytes, said: str) -> None:
         decode(SASL_HANDSHAKE, 1, bytes(6) + length)
 
 
+def test_elements_without_their_tagged_fields_are_read() -> None:
+    """What a length is compared with counts none of those."""
+    partitions = [{"index": number, "error_code": 0, "base_offset": 0} for number in range(50)]
+    given = {"responses": [{"name": "t", "partition_responses": partitions}], "throttle_time_ms": 0}
+    found = decode(PRODUCE, 10, their_response(PRODUCE, 10, given))
+    assert len(found.responses[0].partition_responses) == 50
+
+
 def test_unknown_tagged_fields_are_skipped() -> None:
     given = {"error_code": 0, "api_keys": [{"api_key": 1, "min_version": 2, "max_version": 3}], "throttle_time_ms": 9}
     frame = their_response(API_VERSIONS, 3, given)
