@@ -281,6 +281,23 @@ def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: LogCapture
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
 
 
+def test_a_fenced_producers_abort_does_not_wait_for_the_newer_ones_records(scene: Scene) -> None:
+    """They are in the same lane. So the abort timed out, and a close took ``max.block.ms``, while these were sent."""
+    with scene.ready(transactional_id="fenced", max_block_ms=3000) as fenced:
+        fenced.begin_transaction()
+        send_one(fenced)
+        fenced.flush()
+        with scene.producer(transactional_id="fenced") as newer:
+            init(newer)
+            with scene.broker.holding(PRODUCE) as held:
+                send_one(newer)
+                assert held.acquire(timeout=PATIENCE_S)
+                with pytest.raises(errors.ProducerFencedError):
+                    fenced.abort_transaction()
+            run_from(newer, "send")
+    assert scene.broker.ended == [True]
+
+
 def test_after_a_close(scene: Scene) -> None:
     with scene.begun() as producer:
         producer.close()
@@ -349,7 +366,15 @@ def test_the_groups_metadata_is_sent(scene: Scene, group: ConsumerGroupMetadata)
         ] == [(0, 5, "note", 3), (1, 7, "", -1)]
 
 
-@pytest.mark.parametrize("group", GROUPS)
+MEMBERS = [
+    *GROUPS,
+    ConsumerGroupMetadata("readers", generation_id=0),
+    ConsumerGroupMetadata("readers", member_id="member"),
+    ConsumerGroupMetadata("readers", group_instance_id="instance"),
+]
+
+
+@pytest.mark.parametrize("group", MEMBERS)
 def test_a_coordinator_that_cannot_check_the_groups_metadata(scene: Scene, group: ConsumerGroupMetadata) -> None:
     """A member that its group has lost would commit offsets."""
     known = scene.broker.versions[TXN_OFFSET_COMMIT]

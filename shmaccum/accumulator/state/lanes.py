@@ -199,7 +199,7 @@ class LaneLease:
     def wait_until_empty(self, deadline_s: float, check: Callable[[], None]) -> bool:
         """Wait until no batch of the lane is queued or in flight; return False at a deadline, in monotonic seconds.
 
-        An error of ``check`` ends the wait.
+        An error of ``check`` ends the wait, and another process that leases the lane: what is in it then is its own.
         """
         if self._table.is_empty(self._lane):
             return True
@@ -207,7 +207,7 @@ class LaneLease:
 
         def is_over() -> bool:
             check()
-            return self._table.is_empty(self._lane)
+            return not self.is_valid or self._table.is_empty(self._lane)
 
         return native.poll(is_over, deadline_s - time.monotonic())
 
