@@ -242,7 +242,7 @@ class TransactionCoordinator:
                 raise
             # As another abort would not help.
             raise errors.KafkaError(f"Failed to abort transaction: {error}") from error
-        if version >= IMPLICIT and response.producer_id >= 0:
+        if response.producer_id >= 0:  # in version 2
             return Identity(response.producer_id, response.producer_epoch)
         return me
 

@@ -31,10 +31,12 @@ from shmaccum import Producer, errors
 from tools.support.messages import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
+    API_VERSIONS,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
+    api_versions,
 )
 
 STEP_OF = [
@@ -103,7 +105,13 @@ def test_retriable_errors(scene: Scene, api_key: int, step: str) -> None:
     assert scene.broker.ended == [True]
 
 
-MOVED = (errors.NotCoordinatorError.code, errors.CoordinatorNotAvailableError.code, LOST, ANSWER_LOST)
+MOVED = (
+    errors.NotCoordinatorError.code,
+    errors.CoordinatorNotAvailableError.code,
+    errors.RequestTimedOutError.code,
+    LOST,
+    ANSWER_LOST,
+)
 
 
 @pytest.mark.parametrize("code", MOVED)
@@ -164,6 +172,20 @@ def test_other_errors_wait_for_the_backoff(scene: Scene) -> None:
         producer.commit_transaction()
     first, second = (request.came for request in scene.broker.seen if request.api_key == END_TXN)
     assert second - first > 0.25
+
+
+@pytest.mark.parametrize("error", named("CoordinatorLoadInProgress CoordinatorNotAvailable"))
+def test_the_cause_of_a_timeout_is_what_was_answered_last(scene: Scene, error: Error) -> None:
+    with scene.begun() as producer:
+        send(producer)
+        producer.flush()
+        scene.broker.fail(END_TXN, *[error.code] * 1000)
+        with impatient(producer), pytest.raises(errors.KafkaTimeoutError) as caught:
+            producer.commit_transaction()
+        assert type(caught.value.__cause__) is error
+        scene.broker.answer_all(END_TXN)
+        producer.commit_transaction()
+    assert scene.broker.ended == [True]
 
 
 def test_a_throttled_coordinator(scene: Scene) -> None:
@@ -242,6 +264,25 @@ def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scen
         with pytest.raises(errors.TopicAuthorizationError):
             producer.send_batch("t", rows_for(0, 1, 0, 1))
         producer.abort_transaction()
+    assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize(
+    ("other", "raised"),
+    [
+        (errors.UnknownTopicOrPartitionError, errors.TopicAuthorizationError),  # a repetition would not help
+        (errors.OperationNotAttemptedError, errors.OperationNotAttemptedError),
+    ],
+)
+def test_partitions_that_are_not_added(scene: Scene, other: Error, raised: Error) -> None:
+    if scene.version == 2:
+        return
+    with scene.begun() as producer:
+        scene.broker.fail_partitions(other.code, raised.code)
+        with pytest.raises(raised):
+            producer.send_batch("t", rows_for(0, 1))
+        producer.abort_transaction()
+        run_another(producer)
     assert scene.broker.ended == [True]
 
 
@@ -379,6 +420,35 @@ def test_a_coordinator_that_is_too_old(scene: Scene, step: str, api_key: int, ne
                 producer.abort_transaction()
     finally:
         scene.broker.versions[api_key] = known
+
+
+def test_an_epoch_that_the_coordinator_cannot_raise(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Kafka 2.5, InitProducerId has no identity: a producer that is fenced would fence the newer one by it."""
+    monkeypatch.setitem(scene.broker.versions, INIT_PRODUCER_ID, (0, 2))
+    with scene.ready() as producer:
+        if scene.version == 1:
+            with pytest.raises(errors.UnsupportedVersionError):
+                run_aborted(producer)
+            check_only_close_helps(producer, errors.UnsupportedVersionError)
+        else:  # the end of a transaction raises it
+            run_aborted(producer)
+    assert scene.broker.count(INIT_PRODUCER_ID) == 0
+
+
+def test_a_cluster_without_versions_of_transactions(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers before Kafka 3.9 name none, and add no partition to a transaction by its first record."""
+    monkeypatch.setitem(scene.broker.answers, API_VERSIONS, lambda request: api_versions(scene.broker.versions))
+    with scene.ready() as producer:
+        run_another(producer)
+        assert "AddPartitionsToTxn" in scene.broker.calls()
+
+
+def test_a_later_version_is_used_as_version_2(scene: Scene) -> None:
+    scene.broker.version = 3
+    with scene.ready() as producer:
+        run_another(producer)
+        assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(scene.broker.calls())
+    assert scene.broker.ended == [True]
 
 
 def test_every_transaction_of_version_2_has_an_epoch_of_its_own(scene: Scene) -> None:
