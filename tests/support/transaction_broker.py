@@ -78,10 +78,6 @@ class TransactionBroker(FakeBroker):
         """Answer the next requests of a kind with these error codes; 0, `LOST` and `ANSWER_LOST` are possible."""
         self._failures[api_key] += codes
 
-    def answer_all(self, api_key: int) -> None:
-        """Answer the requests of a kind by the rules again."""
-        self._failures[api_key].clear()
-
     def fail_partitions(self, *codes: int) -> None:
         self._of_partitions = list(codes)
 

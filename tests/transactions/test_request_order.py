@@ -247,8 +247,10 @@ def test_a_close_ends_the_call_of_another_thread_that_waits_for_records(scene: S
     assert [type(error) for error in raised] == [errors.ProducerClosedError]
 
 
-@pytest.mark.parametrize("api_key", [INIT_PRODUCER_ID, END_TXN])
-def test_a_signal_handlers_close_ends_the_call_that_it_interrupts(scene: Scene, api_key: int) -> None:
+@pytest.mark.parametrize("api_key", [INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, END_TXN])
+def test_a_signal_handlers_close_ends_the_call_that_it_interrupts(
+    scene: Scene, caplog: LogCapture, api_key: int
+) -> None:
     def close(held: threading.Semaphore) -> None:
         held.acquire(timeout=PATIENCE_S)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
@@ -262,6 +264,8 @@ def test_a_signal_handlers_close_ends_the_call_that_it_interrupts(scene: Scene, 
             closing.join()
         finally:
             signal.signal(signal.SIGUSR1, usual)
+    # An abort would wait for an answer within a call that waits for one.
+    assert ("a signal handler called it" in caplog.text) is (api_key == TXN_OFFSET_COMMIT)
 
 
 @pytest.mark.parametrize("fences", ["here", "elsewhere"])
