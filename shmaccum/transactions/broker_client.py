@@ -182,7 +182,7 @@ class BrokerClient:
         while True:
             now_ms = monotonic_ms()
             if not self._is_interrupted:
-                waiting = [each for each in waiting if not each.is_over and not self._begin(each, now_ms)]
+                waiting = [each for each in waiting if not self._begin(each, now_ms)]
             under_way = [each for each in exchanges if not each.is_over]
             if not under_way:
                 return
