@@ -157,7 +157,8 @@ class TransactionManager:
         """
         with self._lock:
             self._check_offsets("prepare")
-            self._state.enter(State.COMMITTING_TRANSACTION, "prepare")
+            # Stay in this state: if not all is stored in time, the transaction can still be aborted.
+            self._state.check(State.IN_TRANSACTION, "prepare")
             lease = self._held
             partitions = [queue.topic_partition for queue in self.current.queues.values()]
             self._store_all(lease)

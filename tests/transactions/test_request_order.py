@@ -209,6 +209,18 @@ def test_offsets_that_timed_out_are_given_again_or_aborted(scene: Scene, api_key
     assert scene.broker.ended == [True, False]
 
 
+def test_a_prepare_that_timed_out_is_aborted(scene: Scene) -> None:
+    """No EndTxn is sent yet. A failed task of Spark closes its producer, which left the transaction open."""
+    with scene.begun() as producer:
+        with scene.broker.holding(PRODUCE) as held:
+            send_one(producer)
+            assert held.acquire(timeout=PATIENCE_S)
+            with impatient(producer), pytest.raises(errors.KafkaTimeoutError):
+                producer.transactions.prepare()
+        producer.close(PATIENCE_S)
+    assert scene.broker.ended == [False]
+
+
 @pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, END_TXN])
 def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) -> None:
     raised: list[BaseException] = []
