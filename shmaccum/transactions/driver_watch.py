@@ -126,7 +126,7 @@ def serve(pid: int, ticks: int) -> None:
     left: dict[str, bytes] = {}
     with socket.socket(fileno=0) as listening:
         while True:
-            is_gone = start_time(pid) != ticks
+            is_gone = not ticks or start_time(pid) != ticks
             listening.settimeout(0 if is_gone else _LOOK_S)
             try:
                 connection, _ = listening.accept()

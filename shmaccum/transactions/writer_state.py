@@ -36,7 +36,7 @@ class Driver(NamedTuple):
     host: str
     pid: int
     ticks: int
-    """Its start time, in clock ticks since the host's boot."""
+    """Its start time, in clock ticks since the host's boot; 0 if it had just ended."""
     started: str
 
     @classmethod
@@ -53,7 +53,7 @@ class Driver(NamedTuple):
 
     def is_gone(self) -> bool:
         """Return whether the process has ended; False if it is on another host."""
-        return self.host == socket.gethostname() and start_time(self.pid) != self.ticks
+        return self.host == socket.gethostname() and (not self.ticks or start_time(self.pid) != self.ticks)
 
     def __str__(self) -> str:
         return printable(f"process {self.pid} on host {self.host}, started {self.started}")

@@ -127,3 +127,14 @@ def test_a_taken_name_is_a_warning(driver: Driver, topic: str, caplog: LogCaptur
         driver_watch.end_batch_after(driver, config, Writer(topic, f"{topic}-"), None)
     assert "nothing watches the driver" in caplog.text
     assert start_time(driver.pid) == driver.ticks
+
+
+def test_a_driver_that_ends_while_it_is_looked_at(topic: str, process: subprocess.Popen[bytes]) -> None:
+    """It has no start time any more. Its watch waited for ever."""
+    process.kill()
+    wait_until(lambda: start_time(process.pid) == 0)
+    driver = Driver.of(process.pid)
+    assert driver.is_gone()
+    config = ProducerConfig.parse({"bootstrap.servers": "localhost:1", "max.block.ms": 100})
+    driver_watch.end_batch_after(driver, config, Writer(topic, f"{topic}-"), None)
+    wait_until(lambda: watch_is_gone(driver), "the watch ends")
