@@ -40,7 +40,7 @@ from shmaccum.transactions.coordinator import (
     deadline_after,
 )
 from shmaccum.transactions.writer_id import Writer, WriterId
-from shmaccum.transactions.writer_state import Driver
+from shmaccum.transactions.writer_state import LARGEST_STATE, Driver
 from tools.kafka import KafkaCluster
 
 PARTITIONS = 3
@@ -511,7 +511,23 @@ def junk(name: str) -> list[bytes]:
         state(name, transactions=[foreign]),
         state(name, transactions=[foreign._replace(transactional_id=f"{name}-driver")]),
         state(name, transactions=[foreign._replace(transactional_id=f"{name}-1", epoch=1 << 20)]),
+        state(name, transactions=[foreign._replace(transactional_id=f"{name}-1", producer_id="1")]),
+        state(name, transactions=[foreign._replace(transactional_id=f"{name}-1", partitions=(("t", "0"),))]),
+        state(name)[:-1],
+        state(name, source=" " * LARGEST_STATE),
+        state(name, source=5),
+        state(name, batch="1000"),
+        state(name, driver=["host", "1", 1, ""]),
+        state(name, replaced=[["host", 1, 1]]),
     ]
+
+
+@in_one_version
+def test_a_decision_that_is_too_large_to_be_read(decisions: Decisions, topic: str) -> None:
+    committer = decisions.committer(topic)
+    with pytest.raises(errors.RecordTooLargeError, match="fewer tasks"):
+        committer.commit(committer.plan(), 0, " " * LARGEST_STATE, [])
+    assert committer.plan().decided is None
 
 
 @in_one_version
