@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -206,7 +207,10 @@ def test_offsets_that_timed_out_are_given_again_or_aborted(scene: Scene, api_key
             else:
                 producer.flush()
                 producer.abort_transaction()
-    assert scene.broker.ended == [True, False]
+        producer.begin_transaction()
+        send(producer)
+        producer.commit_transaction()
+    assert scene.broker.ended == [True, False, True]
 
 
 def test_a_prepare_that_timed_out_is_aborted(scene: Scene) -> None:
@@ -311,6 +315,37 @@ def test_a_fenced_producers_abort_does_not_wait_for_the_newer_ones_records(scene
                 with pytest.raises(errors.ProducerFencedError):
                     fenced.abort_transaction()
             run_from(newer, "send")
+    assert scene.broker.ended == [True]
+
+
+def test_init_transactions_waits_for_what_the_ids_last_producer_has_in_flight(scene: Scene) -> None:
+    """And ends if yet another producer of the host takes the id over meanwhile: it would fence that one."""
+    name = {"transactional_id": "in turns"}
+    with scene.begun(**name) as first, scene.producer(**name) as second, scene.producer(**name) as third:
+        outcomes: list[Future[None]] = []
+        with ThreadPoolExecutor(2) as threads, scene.broker.holding(PRODUCE) as held:
+            send_one(first)
+            assert held.acquire(timeout=PATIENCE_S)
+            for producer in (second, third):
+                outcomes.append(threads.submit(producer.init_transactions))
+                wait_until(lambda each=producer: each.transactions._lease is not None, "it has the lane")
+                assert not wait([outcomes[-1]], 0.1).done
+            assert isinstance(outcomes[0].exception(PATIENCE_S), errors.ProducerFencedError)
+            assert scene.broker.count(INIT_PRODUCER_ID) == 0
+        outcomes[1].result()
+        run_another(third)
+    assert scene.broker.count(INIT_PRODUCER_ID) == 1
+    assert scene.broker.ended == [True]
+
+
+def test_a_prepared_transaction_says_nothing_of_the_next_one(scene: Scene) -> None:
+    with scene.begun() as producer:
+        send(producer)
+        producer.transactions.prepare()
+        producer.transactions.init("another")
+        producer.begin_transaction()
+        producer.abort_transaction()
+        run_another(producer)
     assert scene.broker.ended == [True]
 
 
