@@ -311,7 +311,10 @@ def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) 
     api_key = {"send": ADD_PARTITIONS, "offsets": ADD_OFFSETS}[step]
     if not is_sent(scene, api_key):
         return
-    with scene.begun() as producer:
+    with scene.ready() as producer:
+        run_another(producer)  # what it has sent says nothing of the next one
+        scene.broker.ended.clear()
+        producer.begin_transaction()
         lost = ANSWER_LOST if processed else LOST
         with scene.broker.holding(api_key, lost), impatient(producer), pytest.raises(errors.KafkaTimeoutError):
             STEPS[step](producer)
@@ -358,6 +361,16 @@ def test_errors_after_which_the_producer_can_only_be_closed(
         assert type(refuse(scene, producer, step, api_key, error)) is raised
         check_only_close_helps(producer, raised)
     assert scene.broker.ended == []
+
+
+def test_a_coordinator_that_knows_nothing_of_what_was_sent(scene: Scene) -> None:
+    """A commit that seemed to succeed would lose the records."""
+    with scene.begun() as producer:
+        send(producer)
+        scene.broker.fail(END_TXN, errors.InvalidTxnStateError.code)
+        with pytest.raises(errors.InvalidTxnStateError):
+            producer.commit_transaction()
+        check_only_close_helps(producer, errors.InvalidTxnStateError)
 
 
 @pytest.mark.parametrize("error", named("UnknownServer GroupAuthorization UnknownProducerId"))

@@ -177,6 +177,19 @@ def run_before_end(producer: Producer) -> None:
     producer.flush()
 
 
+def test_an_abort_that_timed_out_as_it_raised_the_epoch_is_repeated(scene: Scene) -> None:
+    """Its transaction has ended already: another EndTxn would have an older epoch."""
+    with scene.begun() as producer:
+        run_before_end(producer)
+        with scene.broker.holding(INIT_PRODUCER_ID, ANSWER_LOST), impatient(producer):
+            if scene.version == 1:
+                with pytest.raises(errors.KafkaTimeoutError):
+                    producer.abort_transaction()
+        producer.abort_transaction()
+        run_another(producer)
+    assert scene.broker.ended == [False, True]
+
+
 @pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID])
 def test_init_transactions_that_timed_out_is_repeated(scene: Scene, api_key: int) -> None:
     with scene.producer() as producer:
@@ -333,9 +346,29 @@ def test_init_transactions_waits_for_what_the_ids_last_producer_has_in_flight(sc
             assert isinstance(outcomes[0].exception(PATIENCE_S), errors.ProducerFencedError)
             assert scene.broker.count(INIT_PRODUCER_ID) == 0
         outcomes[1].result()
+        with pytest.raises(errors.ProducerFencedError):
+            first.commit_transaction()
+        assert scene.broker.count(END_TXN) == 0  # the lane has dropped what it had queued
         run_another(third)
     assert scene.broker.count(INIT_PRODUCER_ID) == 1
     assert scene.broker.ended == [True]
+
+
+def test_a_producer_that_is_fenced_while_it_commits(scene: Scene) -> None:
+    """The commit has succeeded, and the next transaction cannot begin."""
+    name = {"transactional_id": "in turns"}
+    with scene.begun(**name) as producer, scene.producer(**name) as newer:
+        send(producer)
+        with ThreadPoolExecutor(1) as threads, scene.broker.holding(END_TXN) as held:
+            committing = threads.submit(producer.commit_transaction)
+            assert held.acquire(timeout=PATIENCE_S)
+            newer.init_transactions()
+        committing.result()
+        if scene.version == 2:  # else the lane need not be opened for the next one, and the first record is refused
+            with pytest.raises(errors.ProducerFencedError):
+                producer.begin_transaction()
+        run_another(newer)
+    assert scene.broker.ended == [True, True]
 
 
 def test_a_prepared_transaction_says_nothing_of_the_next_one(scene: Scene) -> None:
