@@ -502,6 +502,7 @@ def junk(name: str) -> list[bytes]:
         zlib.compress(b"nonsense"),
         zlib.compress(b"[" * 200_000),
         zlib.compress(bytes(100 << 20), 1),
+        zlib.compress(b"[]"),
         zlib.compress(b'{"format":99}'),
         zlib.compress(b'{"format":1,"writer":"a"}'),
         state("another"),
