@@ -40,6 +40,7 @@ class _Slab(OwnSlab):
         defaults = {
             "shmaccum.name": f"bench-sender-{os.getpid()}",
             "batch.size": BATCH_SIZE,
+            "batch.max.bytes": BATCH_SIZE,
             "buffer.memory": BATCHES * BATCH_SIZE,
             "max.request.size": 64 * BATCH_SIZE,
             "shmaccum.max.partitions": max(64, partitions),
