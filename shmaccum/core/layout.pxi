@@ -474,6 +474,9 @@ cdef struct LaneEntry:
     word error
     # Wall-clock milliseconds when the lane was opened for this transaction, for people; stored before `producer_id`.
     word opened_ms
+    # Number of the transaction, raised for each while the lane is empty: in version 1 of the protocol, the sender adds
+    # its partitions to each.
+    word transaction
     # Bytes in the transactional id.
     word id_length
     # UTF-8.

@@ -44,6 +44,7 @@ cdef class ProduceBatch:
         slot: the sender's handle; comes back with the answer.
         transactional_id: of its transaction, all of whose batches have the same; None outside of transactions.
         transaction_version: version of the transaction protocol, 1 or 2; 0 outside of transactions.
+        transaction: tells transactions of one id, producer id and epoch apart.
     """
 
     cdef readonly object topic_partition
@@ -58,6 +59,7 @@ cdef class ProduceBatch:
     cdef readonly uint64_t slot
     cdef readonly object transactional_id
     cdef readonly int transaction_version
+    cdef readonly uint64_t transaction
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ cdef class ProduceBatch:
         uint64_t slot,
         transactional_id=None,
         int transaction_version=0,
+        uint64_t transaction=0,
     ):
         self.topic_partition, self.payload, self.size = topic_partition, payload, 0
         for view in payload:
@@ -79,6 +82,7 @@ cdef class ProduceBatch:
         self.record_count, self.magic, self.max_timestamp, self.slot = record_count, magic, max_timestamp, slot
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self.transactional_id, self.transaction_version = transactional_id, transaction_version
+        self.transaction = transaction
 
     def release(self):
         """Release the payload's views."""
@@ -136,7 +140,8 @@ cdef class InPlaceSealer:
     Args:
         segment: the slab.
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
-        identity: ``identity(lane)`` returns the transactional id of a lane and its protocol's version.
+        identity: ``identity(lane)`` returns the transactional id of a lane, its protocol's version, and the number of
+            its transaction.
     """
 
     cdef Segment segment
@@ -190,7 +195,7 @@ cdef class InPlaceSealer:
         lane = deque.lane
         if lane:
             attributes = TRANSACTIONAL
-            sealed.transactional_id, sealed.transaction_version = self.identity(lane - 1)
+            sealed.transactional_id, sealed.transaction_version, sealed.transaction = self.identity(lane - 1)
 
         at = <uint8_t *>self.segment.memory + begin
         _put_big_endian(at, 0, 8)

@@ -352,6 +352,7 @@ cdef int open_lane(
         store_relaxed(&lane.producer_epoch, terms.epoch)
         store_relaxed(&lane.version, terms.version)
         store_relaxed(&lane.opened_ms, terms.now_ms)
+        store_relaxed(&lane.transaction, load_relaxed(&lane.transaction) + 1)
         store_release(&lane.producer_id, terms.producer_id + 1)
         _raise_lanes_changed(tables)
     return tables_exit(tables)
@@ -368,6 +369,20 @@ cdef int end_lane(
     is_valid[0] = _is_lease(lane, generation)
     if is_valid[0]:
         store_release(&lane.generation, generation + 1)
+    return tables_exit(tables)
+
+
+cdef int renew_lane(
+    const TableSet *tables, uint64_t ticket, uint64_t entry, uint64_t generation, bint *is_valid, Damage *damage
+) noexcept nogil:
+    """Go on to the next transaction in an open lane, with the same producer id and epoch."""
+    cdef LaneEntry *lane = tables.lanes + entry
+    cdef int status = tables_enter(tables, ticket, damage)
+    if status != LOCK_TAKEN:
+        return status
+    is_valid[0] = _is_lease(lane, generation)
+    if is_valid[0]:
+        store_release(&lane.transaction, load_relaxed(&lane.transaction) + 1)
     return tables_exit(tables)
 
 
@@ -612,6 +627,19 @@ cdef class Tables:
         cdef bint is_valid = False
         self._check_lane(lane)
         status = end_lane(&self.tables, ticket_of(self.segment), lane, generation, &is_valid, &damage)
+        self._check(&damage)
+        return status, bool(is_valid)
+
+    def renew_lane(self, uint64_t lane, uint64_t generation):
+        """Go on to the next transaction in the open, empty lane of a lease.
+
+        Returns:
+            (status, whether the lease is valid).
+        """
+        cdef Damage damage = UNDAMAGED
+        cdef bint is_valid = False
+        self._check_lane(lane)
+        status = renew_lane(&self.tables, ticket_of(self.segment), lane, generation, &is_valid, &damage)
         self._check(&damage)
         return status, bool(is_valid)
 

@@ -16,10 +16,9 @@ from shmaccum.config import ProducerConfig
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, LIST_TRANSACTIONS, METADATA
+from shmaccum.kafka.transaction_requests import MOVED, TRANSACTION
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, back_off, call, check, refusal
 from shmaccum.transactions.coordinator import (
-    MOVED,
-    TRANSACTION,
     Identity,
     PreparedTransaction,
     TransactionCoordinator,

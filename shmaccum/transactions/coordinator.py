@@ -19,6 +19,15 @@ from shmaccum.kafka import messages
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.poller import monotonic_ms
+from shmaccum.kafka.transaction_requests import (
+    CONCURRENT_BACKOFF_MS,
+    MOVED,
+    TRANSACTION,
+    add_partitions,
+    added,
+    find_coordinator,
+    worst,
+)
 from shmaccum.transactions.broker_client import BrokerClient, back_off, call, only
 
 FEATURE: Final = "transaction.version"
@@ -27,24 +36,11 @@ IMPLICIT: Final = 2
 """The protocol version in which brokers add partitions to a transaction on their first record, and each transaction has
 its own epoch."""
 
-TRANSACTION: Final = 1
-"""Kind of the coordinators of transactional ids, in FindCoordinator."""
-MOVED: Final = (
-    errors.NotCoordinatorError,
-    errors.CoordinatorNotAvailableError,
-    errors.RequestTimedOutError,
-    errors.NetworkError,
-)
-"""Retriable errors after which the cluster is asked who coordinates."""
-
 _GROUP: Final = 0
 _BEFORE_IMPLICIT: Final = 4
 """Of EndTxn and TxnOffsetCommit, the newest version in protocol version 1."""
 _FIRST_BUMP: Final = 3
 """The first version of InitProducerId that takes the producer id and epoch to bump (KIP-360)."""
-_CONCURRENT_BACKOFF_MS: Final = 20
-"""``TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS``: the end of the last transaction takes milliseconds."""
-
 LAST_EPOCH: Final = (1 << 15) - 2
 """A producer id with this epoch gets no later one: its transactional id gets another producer id."""
 _LAST_EPOCHS: Final = (LAST_EPOCH, LAST_EPOCH + 1)
@@ -148,24 +144,11 @@ class TransactionCoordinator:
 
     def add_partitions(self, me: Identity, partitions: Collection[TopicPartition], deadline_ms: float) -> None:
         """Add partitions to the transaction, in protocol version 1."""
-        of_topic: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            of_topic.setdefault(topic, []).append(partition)
+        request = add_partitions(self.transactional_id, *me, partitions)
 
-        def make(connection: Connection) -> Call:
-            request = messages.ADD_PARTITIONS_TO_TXN.of(
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=me.producer_id,
-                v3_and_below_producer_epoch=me.epoch,
-                v3_and_below_topics=[{"name": name, "partitions": numbers} for name, numbers in of_topic.items()],
-            )
-            return call(request, connection)
-
-        def code(response: Any) -> int:
-            results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
-            return _worst(each.partition_error_code for each in results)
-
-        self._ask(make, _in_add_partitions, deadline_ms, code)
+        self._ask(
+            partial(call, request), _in_add_partitions, deadline_ms, lambda response: worst(added(response).values())
+        )
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
@@ -213,7 +196,7 @@ class TransactionCoordinator:
             return call(request, connection, **_limits(self.version, oldest))
 
         def code(response: Any) -> int:
-            return _worst(each.error_code for topic in response.topics for each in topic.partitions)
+            return worst(each.error_code for topic in response.topics for each in topic.partitions)
 
         def where(response: Any, code: int) -> str:
             refused = [
@@ -312,7 +295,7 @@ class TransactionCoordinator:
             except errors.RetriableError as error:
                 cause, wait_ms = error, self._backoff_ms
                 if isinstance(error, errors.ConcurrentTransactionsError):
-                    wait_ms = min(wait_ms, _CONCURRENT_BACKOFF_MS)
+                    wait_ms = min(wait_ms, CONCURRENT_BACKOFF_MS)
             except errors.KafkaTimeoutError as error:
                 raise self._timed_out(error) from (cause or error)
             if not back_off(wait_ms, deadline_ms):
@@ -321,8 +304,7 @@ class TransactionCoordinator:
     def _coordinator(self, kind: int, key: str, deadline_ms: float) -> Node:
         node = self._client.coordinators.get((kind, key))
         if node is None:
-            request = messages.FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
-            response = self._client.ask(None, partial(call, request), deadline_ms)
+            response = self._client.ask(None, partial(call, find_coordinator(kind, key)), deadline_ms)
             found = only(response.coordinators, "coordinators") if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
@@ -367,17 +349,6 @@ def _limits(version: int, oldest: int = 0) -> dict[str, int]:
     if version >= IMPLICIT:
         return {"oldest": _BEFORE_IMPLICIT + 1}
     return {"oldest": oldest, "newest": _BEFORE_IMPLICIT}
-
-
-def _worst(codes: Any) -> int:
-    """Return the error code that decides: one that cannot be retried, else any, else 0.
-
-    OPERATION_NOT_ATTEMPTED only says that another partition's error decides.
-    """
-    found = [code for code in codes if code]
-    causes = [code for code in found if code != errors.OperationNotAttemptedError.code]
-    final = [code for code in causes if not error_for_code(code).retriable]
-    return int((final or causes or found or [0])[0])
 
 
 def deadline_after(milliseconds: float) -> float:

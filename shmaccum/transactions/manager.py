@@ -1,7 +1,8 @@
 """The transactions of one producer: Kafka's ``TransactionManager``, with its states and rules.
 
-The records go through a lane of the slab (`shmaccum.accumulator.state.lanes`), the requests that begin and end a
-transaction go from this process to the coordinator. So the sender needs no state of transactions but the lane's words.
+The records go through a lane of the slab (`shmaccum.accumulator.state.lanes`), and the sender adds their partitions.
+The requests that begin and end a transaction go from this process to the coordinator. So the sender needs no state of
+transactions in the slab but the lane's words.
 If this process dies in a transaction, the sender drops what it had queued. What was sent stays invisible to
 ``read_committed`` consumers until the next producer of the id, or the transaction's timeout, aborts it.
 
@@ -77,6 +78,8 @@ class TransactionManager:
         """Whether all offsets given to the current transaction are committed with it."""
         self._lost_before = 0
         """How many batches of the lane were lost when the current transaction began."""
+        self._numbers: list[int] = []
+        """What `LaneLease.numbers` were then: those of a batch that is sent are others."""
         self._lock = threading.RLock()
         state.slab.on_fork(self)
 
@@ -118,6 +121,7 @@ class TransactionManager:
             self.current = Transaction(self._add, self._outside)
             self._begun, self._has_offsets = False, True
             self._lost_before = self._accumulator.pending.lost[self._held.number]
+            self._numbers = self._held.numbers()
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
@@ -260,12 +264,7 @@ class TransactionManager:
             if not lease.is_valid:
                 self._state.fail(lease.fenced())
             in_lane = {queue.entry: lease.queue(queue) for queue in queues}
-            if self._version < IMPLICIT:
-                with self._state.failing(), self._beginning():
-                    partitions = [queue.topic_partition for queue in queues]
-                    self._coordinator.add_partitions(self._me, partitions, deadline_after(self.max_block_ms))
-            else:
-                self._begun = self._begun or None  # the first batch begins it, if one is sent
+            self._begun = self._begun or None  # the first batch begins it, if one is sent
             transaction.queues.update(in_lane)
 
     def _outside(self, of: PartitionQueue) -> PartitionQueue:
@@ -309,20 +308,23 @@ class TransactionManager:
                         self._me, commit=commit, version=self._version, deadline_ms=deadline_ms
                     )
                 except errors.InvalidTxnStateError:
-                    if self._begun or (self._version >= IMPLICIT and lease.has_sent()):
-                        raise  # else it never began: no partition or group of it was confirmed, or no batch was sent
+                    has_begun = lease.numbers() != self._numbers and (commit or self._version >= IMPLICIT)
+                    if self._begun or has_begun:
+                        raise  # else it never began: no group or partition of it was confirmed, or no batch was sent
                 self._begun = False
             if not commit and self._version < IMPLICIT:
                 # Dropped batches leave gaps in the numbers, so the next transaction needs another epoch (KIP-360).
                 self._me = self._coordinator.init_producer_id(self._timeout_ms, self._me, deadline_ms)
                 self._version = self._coordinator.version
-            if self._me != self._open_as or not commit:
-                self._wait_until_empty(lease, deadline_ms)
-                try:
+            try:
+                if self._me != self._open_as or not commit:
+                    self._wait_until_empty(lease, deadline_ms)
                     self._open(lease)
-                except errors.ProducerFencedError as error:
-                    self._state.note(error)  # this transaction has ended well, and the next one cannot begin
-                    return
+                else:
+                    lease.go_on()
+            except errors.ProducerFencedError as error:
+                self._state.note(error)  # this transaction has ended well, and the next one cannot begin
+                return
         self._state.succeed(State.READY)
 
     @property

@@ -52,7 +52,7 @@ class Sender:
             self.set("partitions", "key", lane << 52, PARTITION)
             self.set("lanes", "producer_id", (PRODUCER_ID + 1) * opened, lane - 1)
         partitions = SimpleNamespace(by_entry=self.deques)
-        self.sealer = core.InPlaceSealer(self.slab.segment, partitions, {1: ("orders", 2)}.__getitem__)
+        self.sealer = core.InPlaceSealer(self.slab.segment, partitions, {1: ("orders", 2, 7)}.__getitem__)
         self.batch = core.RecordBatch(self.slab.segment, 0)
         self.batch.state = SlotState.IN_FLIGHT
         self.set("partitions", "in_flight", 1, PARTITION)
@@ -100,7 +100,7 @@ def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: 
 
 def test_a_batch_says_that_it_is_of_a_transaction() -> None:
     sealed = Sender(lane=2).send()
-    assert (sealed.transactional_id, sealed.transaction_version) == ("orders", 2)
+    assert (sealed.transactional_id, sealed.transaction_version, sealed.transaction) == ("orders", 2, 7)
     read = MemoryRecords(bytes_of(sealed)).next_batch()
     assert read.validate_crc()
     assert (read.attributes, read.producer_id) == (v2.TRANSACTIONAL, PRODUCER_ID)

@@ -31,7 +31,7 @@ from shmaccum.shm import layout
 from shmaccum.shm.layout import SlotState
 
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
-LAYOUT = (19, "487833c109ad70f7")
+LAYOUT = (19, "52c5e218fdb3247d")
 """The ABI version, and the digest of its layout."""
 STRUCTS = (
     *("Super", "Lock", "Process", "Topic", "Partition", "Lane", "Slot"),

@@ -119,6 +119,11 @@ def send(producer: Producer) -> None:
         send_one(producer, partition)
 
 
+def store(producer: Producer) -> None:
+    send(producer)
+    producer.flush()
+
+
 def rows_for(*partitions: int) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array([b"v"] * len(partitions), pa.binary()), "partition": [*partitions]})
 
@@ -132,7 +137,7 @@ def commit(producer: Producer) -> None:
     producer.commit_transaction()
 
 
-STEPS: dict[str, Step] = {"init": init, "send": send, "offsets": send_offsets, "commit": commit}
+STEPS: dict[str, Step] = {"init": init, "send": store, "offsets": send_offsets, "commit": commit}
 """The steps of one whole transaction, in their order."""
 
 

@@ -118,8 +118,12 @@ def shown(request: Request) -> tuple[str, int, str]:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_requests_are_equal(both: dict[int, Both], version: int) -> None:
+    """In version 1 also but for one: the sender asks for the coordinator, too."""
     (javas, _), (ours, _) = both[version]
-    assert [shown(each) for each in ours] == [shown(each) for each in javas]
+    asked = [shown(each) for each in ours]
+    if version == 1:
+        del asked[asked.index(asked[0], 1)]
+    assert asked == [shown(each) for each in javas]
     assert {ADD_PARTITIONS, ADD_OFFSETS}.isdisjoint(each.api_key for each in ours) == (version == 2)
 
 

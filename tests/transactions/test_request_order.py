@@ -6,15 +6,17 @@ docs/inside/transactions.md.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import chain
 from typing import Any
 
 import pytest
 from fake_broker import Request, produced
 from fixture_types import LogCapture
-from producers import PATIENCE_S, wait_until, wait_until_gone
+from producers import PATIENCE_S, sender_pid, wait_until, wait_until_gone
 from transaction_broker import ANSWER_LOST, LOST, TransactionBroker
 from transaction_scenes import (
     Scene,
@@ -29,6 +31,7 @@ from transaction_scenes import (
 )
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition, errors
+from shmaccum._core import Super
 from shmaccum.producer.interceptors import ProducerInterceptor
 from tools.support.messages import (
     ADD_OFFSETS,
@@ -45,10 +48,10 @@ NO_REPLICAS = 19
 """NOT_ENOUGH_REPLICAS, which is retried."""
 
 
-def added(scene: Scene) -> list[list[int]]:
-    """Return the partitions in each AddPartitionsToTxn."""
+def added(scene: Scene) -> list[int]:
+    """Return the partitions in all AddPartitionsToTxn."""
     requests = [request.asked for request in scene.broker.seen if request.api_key == ADD_PARTITIONS]
-    return [topic.partitions for request in requests for topic in request.v3_and_below_topics]
+    return sorted(chain.from_iterable(topic.partitions for each in requests for topic in each.v3_and_below_topics))
 
 
 def test_each_partition_is_added_once(scene: Scene) -> None:
@@ -59,7 +62,7 @@ def test_each_partition_is_added_once(scene: Scene) -> None:
             for partition in (0, 1, 0, 1):
                 send_one(producer, partition)
             producer.commit_transaction()
-            assert added(scene) == ([[0], [1]] if scene.version == 1 else [])
+            assert added(scene) == ([0, 1] if scene.version == 1 else [])
 
 
 def test_a_record_that_an_interceptor_sees_is_of_the_transaction(scene: Scene) -> None:
@@ -70,18 +73,46 @@ def test_a_record_that_an_interceptor_sees_is_of_the_transaction(scene: Scene) -
 
 
 def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:
-    """The call to `send` waits for that, so no record is queued before."""
     with scene.begun() as producer:
         with scene.broker.holding(ADD_PARTITIONS) as held:
-            sending = in_thread(lambda: send_one(producer))
+            futures = [send_one(producer)]
             if scene.version == 1:
                 held.acquire()
-                sending.join(0.05)
-                assert sending.is_alive()
-                assert producer._slab.undelivered() == (0, 0)
-        sending.join()
+                futures += [send_one(producer), send_one(producer, 1)]
+                producer.poll(0.05)
+                assert scene.broker.count(PRODUCE) == 0
         producer.commit_transaction()
-    assert scene.broker.calls() == ["AddPartitionsToTxn"] * (scene.version == 1) + ["Produce", "EndTxn"]
+    assert [future.get(0).offset for future in futures] == [100] * len(futures)
+    calls = [call for call in scene.broker.calls() if call not in ("FindCoordinator", "Produce")]
+    assert calls == ["AddPartitionsToTxn"] * 2 * (scene.version == 1) + ["EndTxn"]
+
+
+def test_a_coordinator_that_takes_no_partition_for_long(slab_name: str) -> None:
+    """The batch is given up after ``request.timeout.ms``, and tried again as any other."""
+    slow = {"request_timeout_ms": 200, "delivery_timeout_ms": 60_000}
+    with TransactionBroker(1) as broker, Scene(broker, slab_name).begun(**slow) as producer:
+        broker.fail(ADD_PARTITIONS, *30 * [errors.CoordinatorLoadInProgressError.code])
+        future = send_one(producer)
+        producer.commit_transaction()
+        assert future.succeeded()
+        assert broker.count(ADD_PARTITIONS) == 31
+        assert producer._slab.words[Super.BATCHES_RETRIED] > 0
+    wait_until_gone(slab_name)
+
+
+def test_the_next_sender_adds_the_partitions_again(slab_name: str) -> None:
+    with TransactionBroker(1) as broker, Scene(broker, slab_name).begun() as producer:
+        first = send_one(producer)
+        producer.flush()
+        with broker.holding(ADD_PARTITIONS, LOST) as held:
+            second = send_one(producer, 1)
+            held.acquire()
+            os.kill(sender_pid(producer), signal.SIGKILL)
+        third = send_one(producer)
+        producer.commit_transaction()
+        assert all(future.succeeded() for future in (first, second, third))
+    assert broker.ended == [True]
+    wait_until_gone(slab_name)
 
 
 def test_an_empty_transaction_has_no_requests(scene: Scene) -> None:

@@ -56,9 +56,10 @@ class LaneTable:
         start = (at + Lane.ID) * WORD
         return str(self._slab.buffer[start : start + self._words[at + Lane.ID_LENGTH]], "utf-8")
 
-    def identity(self, lane: int) -> tuple[str, int]:
-        """Return the transactional id of a lane, and the version of its transaction protocol."""
-        return self.transactional_id(lane), self._words[self._geometry.lane(lane) + Lane.VERSION]
+    def identity(self, lane: int) -> tuple[str, int, int]:
+        """Return the transactional id of a lane, its protocol's version, and the number of its transaction."""
+        at = self._geometry.lane(lane)
+        return self.transactional_id(lane), self._words[at + Lane.VERSION], self._words[at + Lane.TRANSACTION]
 
     def is_held(self, lane: int) -> bool:
         """Return whether a living process holds a lane."""
@@ -182,10 +183,19 @@ class LaneLease:
         if not is_valid:
             raise self.fenced()
 
-    def has_sent(self) -> bool:
-        """Return whether the sender has numbered a batch since the lane was opened."""
+    def go_on(self) -> None:
+        """Let the sender send the next transaction in the lane, which is open and empty, as the same producer.
+
+        Raises ProducerFencedError: another process has leased the lane.
+        """
+        _, is_valid = self._slab.tables_lock.run(partial(self._slab.tables.renew_lane, self._lane, self._generation))
+        if not is_valid:
+            raise self.fenced()
+
+    def numbers(self) -> list[int]:
+        """Return the next sequence number of each partition: the sender changes them when it numbers batches."""
         at = [self._slab.geometry.partition(entry) for entry in self._table.entries_of(self._lane)]
-        return any(self._words[each + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK for each in at)
+        return [number for each in at if (number := self._words[each + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK)]
 
     def close(self) -> None:
         """Let the sender fail what is queued in the lane."""

@@ -27,12 +27,17 @@ from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse
+from shmaccum.sender.kafka.transaction_partitions import TransactionPartitions
 
 logger = logging.getLogger(__name__)
 
 _FIRST_IMPLICIT: Final = 2
 """The first version of the transaction protocol in which a Produce request adds partitions to the transaction."""
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_LOOK_MS: Final = 100.0
+"""Between two looks for batches that have waited too long for the coordinator of their transaction."""
+_MOST_TRANSACTIONS: Final = 4096
+"""Transactional ids whose partitions are known."""
 _LOADED_MS: Final = 60_000
 """A broker keeps its further connections for this long after they were last needed."""
 _NO_TRANSACTIONS_MS: Final = 2**31 - 1
@@ -102,8 +107,8 @@ class ProducerIds:
         self._not_before_ms = now_ms + self._backoff.wait_ms(self._attempts)
 
 
-_Inquiry: TypeAlias = Metadata | ProducerIds
-"""A question that any broker can answer."""
+_Inquiry: TypeAlias = Metadata | ProducerIds | TransactionPartitions
+"""A question that any broker can answer, or the coordinator of a transaction."""
 
 
 class KafkaTransport:
@@ -124,6 +129,10 @@ class KafkaTransport:
         self._answers: list[ProduceResponse] = []
         self._awaited: set[Node] = set()
         """Nodes that were not ready when the sender asked."""
+        self._transactions: dict[str, TransactionPartitions] = {}
+        """The last transaction of each transactional id, in protocol version 1."""
+        self._adding: dict[str, TransactionPartitions] = {}
+        """Those of them with batches that wait for their partitions to be added."""
         self._loaded: dict[int, float] = {}
         """Broker -> until when it has further connections, if it takes them."""
         self._has_news = False
@@ -178,7 +187,17 @@ class KafkaTransport:
         return True
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
-        """Send a request: as much of it as the socket takes now, the rest from `poll`."""
+        """Send a request: as much of it as the socket takes now, the rest from `poll`.
+
+        Batches whose partitions are not in their transaction yet are sent once they are.
+        """
+        first = batches[0]
+        if first.transactional_id is not None and first.transaction_version < _FIRST_IMPLICIT:
+            batches = self._admit(first.transactional_id, node, batches, now_ms)
+        if batches:
+            self._send(node, batches, now_ms)
+
+    def _send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: float) -> None:
         connection = self._brokers.connection(node)
         if connection is None:
             self._answers += refuse(batches, NetworkError, f"the connection to broker {node.broker} was closed")
@@ -229,6 +248,7 @@ class KafkaTransport:
 
     def close(self) -> None:
         """Close all connections; drop unanswered requests."""
+        self._adding.clear()
         self._brokers.close()
         self._answers.clear()
 
@@ -256,6 +276,48 @@ class KafkaTransport:
 
     def _not_stored(self, batches: Batches, error: type[KafkaError], message: str) -> None:
         self._answers += refuse(each_of(batches), error, message)
+
+    # --- transactions of protocol version 1 ---------------------------------------------------------
+
+    def _admit(
+        self, transactional_id: str, node: Node, batches: Sequence[ProduceBatch], now_ms: float
+    ) -> list[ProduceBatch]:
+        """Return the batches whose partitions are in their transaction; the others wait for that."""
+        known = self._transactions.get(transactional_id)
+        if known is None or not known.is_of(batches[0]):
+            if known is not None:
+                known.drop()
+                self._answers += known.take_failed(now_ms)
+            if len(self._transactions) >= _MOST_TRANSACTIONS:  # the others' partitions are added again
+                self._transactions = dict(self._adding)
+            backoff = ExponentialBackoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+            broker = None if known is None else known.broker
+            known = self._transactions[transactional_id] = TransactionPartitions(batches[0], backoff, broker)
+        self._send_added(known, now_ms)  # first: a later batch of the same partition must not overtake
+        ready = known.admit(node, batches, now_ms + self._request_timeout_ms)
+        if known.is_waiting:
+            self._adding[transactional_id] = known
+        return ready
+
+    def _send_added(self, adding: TransactionPartitions, now_ms: float) -> None:
+        """Send the batches whose partitions have been added while they waited."""
+        for node, batches in adding.take_added():
+            self._send(node, batches, now_ms)
+
+    def _add_partitions(self, now_ms: float) -> float:
+        """Send what waits no longer, and ask for the rest; return when to look again."""
+        next_ms = FOREVER_MS
+        for name, adding in list(self._adding.items()):
+            self._send_added(adding, now_ms)
+            self._answers += adding.take_failed(now_ms)
+            if not adding.is_waiting:
+                del self._adding[name]
+                continue
+            due_ms = adding.due_ms()
+            if now_ms >= due_ms:
+                due_ms = self._ask(adding, now_ms)
+            next_ms = min(next_ms, due_ms, max(adding.next_deadline_ms(), now_ms + _LOOK_MS))
+        return next_ms
 
     # --- further connections ------------------------------------------------------------------------
 
@@ -293,18 +355,25 @@ class KafkaTransport:
             metadata.rebootstrap(now_ms)
             self._brokers.forget_all("closed for a rebootstrap from bootstrap.servers")
             self._has_news = True
+        adding_ms = self._add_partitions(now_ms) if self._adding else FOREVER_MS
         metadata_ms, producer_id_ms = metadata.due_ms(), self._producer_ids.due_ms()
         if now_ms >= metadata_ms:
             metadata.trying(now_ms)
             metadata_ms = self._ask(metadata, now_ms)
         if now_ms >= producer_id_ms:
             producer_id_ms = self._ask(self._producer_ids, now_ms)
-        return min(metadata_ms, producer_id_ms, self._brokers.next_check_ms, metadata.rebootstrap_ms())
+        return min(metadata_ms, producer_id_ms, adding_ms, self._brokers.next_check_ms, metadata.rebootstrap_ms())
 
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
-        """Send an inquiry to any broker; if none takes it now, return when to try again."""
+        """Send an inquiry to its broker, or to any; if none takes it now, return when to try again."""
         nodes = self._nodes()
+        if isinstance(inquiry, TransactionPartitions) and inquiry.broker is not None:
+            nodes = [node for node in (self.cluster().nodes.get(inquiry.broker),) if node is not None]
         connection = self._brokers.least_loaded(nodes, now_ms, self._shunned)
+        if connection is None and isinstance(inquiry, TransactionPartitions) and self._brokers.all_failed(nodes):
+            inquiry.failed(now_ms)  # another may coordinate by now
+            self._metadata.doubt(now_ms)
+            return inquiry.due_ms()
         if connection is None:
             return self._brokers.next_chance_ms(nodes, now_ms)
         request = inquiry.request(now_ms)
