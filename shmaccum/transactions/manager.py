@@ -2,9 +2,9 @@
 
 The records go through a lane of the slab (`shmaccum.accumulator.state.lanes`), and the sender adds their partitions.
 The requests that begin and end a transaction go from this process to the coordinator. So the sender needs no state of
-transactions in the slab but the lane's words.
-If this process dies in a transaction, the sender drops what it had queued. What was sent stays invisible to
-``read_committed`` consumers until the next producer of the id, or the transaction's timeout, aborts it.
+transactions in the slab but the lane's words. If this process dies in a transaction, the sender drops what it had
+queued. What was sent stays invisible to ``read_committed`` consumers until the next producer of the id, or the
+transaction's timeout, aborts it.
 
 Where Kafka's producer waits in the background, this one waits in the call, at most ``max.block.ms``. A call that ended
 with KafkaTimeoutError can be repeated; nothing else can be called then.
