@@ -252,7 +252,7 @@ class TransactionManager:
                 self._state.note(error, of_batch=True)
 
     def _add(self, transaction: Transaction, of: Iterable[PartitionQueue]) -> None:
-        """Add partitions to a transaction, which is still the open one (``doSend``)."""
+        """Give partitions of a transaction, which is still the open one, their deques in the lane (``doSend``)."""
         with self._lock:
             self._state.check(State.IN_TRANSACTION, "send")
             if transaction is not self.current:

@@ -41,13 +41,13 @@ class Transaction:
     def queue(self, of: PartitionQueue) -> PartitionQueue:
         """Return the deque for a record, given the one outside of transactions.
 
-        Raises KafkaError: the transaction has ended or failed, or the coordinator does not take the partition.
+        Raises KafkaError: the transaction has ended or failed.
         """
         queue = self.queues.get(of.entry)
         return self.queues_for([of])[0] if queue is None else queue
 
     def queues_for(self, of: Iterable[PartitionQueue]) -> list[PartitionQueue]:
-        """As `queue`, for several partitions, which one request adds to the transaction."""
+        """As `queue`, for several partitions."""
         while True:
             found = [self.queues.get(queue.entry) for queue in of]
             in_lane = [queue for queue in found if queue is not None]

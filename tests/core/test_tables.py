@@ -119,6 +119,14 @@ def test_a_lane_is_taken_from_the_dead_holder_only(slab: Slab) -> None:
     assert (slab.lane(lane)["producer_id"], slab.lane(lane)["holder"]) == (0, 0)
 
 
+def test_each_transaction_of_a_lane_has_its_number(slab: Slab) -> None:
+    _, lane, lease = slab.tables.lease(b"one")
+    slab.tables.open_lane(lane, lease, array("Q"), 8, 0, 1, 0)
+    assert slab.tables.renew_lane(lane, lease) == (LOCK_TAKEN, True)
+    slab.tables.open_lane(lane, lease, array("Q"), 8, 1, 1, 0)
+    assert slab.get("lanes", "transaction", lane) == 3
+
+
 # --- what is refused --------------------------------------------------------------------------------
 
 
@@ -130,6 +138,7 @@ def test_a_lane_that_was_leased_again_is_another_s(slab: Slab) -> None:
     before = slab.lane(lane)
     assert slab.tables.open_lane(lane, lease, array("Q", [1]), 9, 1, 1, 1) == (LOCK_TAKEN, False)
     assert slab.tables.end_transaction(lane, lease) == (LOCK_TAKEN, False)
+    assert slab.tables.renew_lane(lane, lease) == (LOCK_TAKEN, False)
     assert slab.tables.close_lane(lane, lease, True) == (LOCK_TAKEN,)
     assert slab.lane(lane) == before
 
@@ -169,6 +178,7 @@ def every_section(slab: Slab) -> list[Callable[[], tuple[Any, ...]]]:
         lambda: tables.add_to_lane(0, 0, 0),
         lambda: tables.open_lane(0, 0, array("Q", [0]), 0, 0, 2, 0),
         lambda: tables.end_transaction(0, 0),
+        lambda: tables.renew_lane(0, 0),
         lambda: tables.close_lane(0, 0, True),
         lambda: tables.take_lane(0, 0),
         lambda: tables.rebuild(),
@@ -218,6 +228,7 @@ def test_arguments_that_lead_out_of_a_table_are_refused(slab: Slab) -> None:
         (lambda: tables.open_lane(2, 0, none, 0, 0, 2, 0), IndexError, "lane entry 2 of 2"),
         (lambda: tables.open_lane(0, 0, array("Q", [1, 8]), 0, 0, 2, 0), IndexError, "partition entry 8 of 8"),
         (lambda: tables.end_transaction(2, 0), IndexError, "lane entry 2 of 2"),
+        (lambda: tables.renew_lane(2, 0), IndexError, "lane entry 2 of 2"),
         (lambda: tables.close_lane(2, 0, False), IndexError, "lane entry 2 of 2"),
         (lambda: tables.take_lane(2, 0), IndexError, "lane entry 2 of 2"),
     ]
@@ -288,6 +299,7 @@ LEASES: dict[str, Callable[[Slab], object]] = {
     "lease one of another id": lambda slab: slab.tables.lease(b"another", 0, slab.lane(0)["generation"]),
     "open": lambda slab: slab.tables.open_lane(0, slab.lane(0)["generation"], array("Q", [2]), 8, 3, 2, 1),
     "end a transaction": lambda slab: slab.tables.end_transaction(0, LEASE),
+    "go on to the next": lambda slab: slab.tables.renew_lane(0, LEASE),
     "release": lambda slab: slab.tables.close_lane(0, LEASE, True),
 }
 
@@ -325,5 +337,6 @@ def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: str, is_
         if lane >= 0:
             assert slab.tables.open_lane(lane, lease, array("Q", [2]), 4, 1, 2, 0) == (LOCK_TAKEN, True)
             assert slab.lane(lane)["producer_id"] == 5
-    if (is_open or operation == "open") and operation not in ("lease for another id", "end a transaction"):
+    stay = "lease for another id", "end a transaction", "go on to the next"
+    if (is_open or operation == "open") and operation not in stay:
         assert len(was_open) > 1
