@@ -479,6 +479,7 @@ cdef struct LaneEntry:
     word transaction
     # Bytes in the transactional id.
     word id_length
+    word unused_9[7]
     # UTF-8.
     word id[32]
 

@@ -31,7 +31,7 @@ from shmaccum.shm import layout
 from shmaccum.shm.layout import SlotState
 
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
-LAYOUT = (19, "52c5e218fdb3247d")
+LAYOUT = (19, "e034fb9be5b9cc93")
 """The ABI version, and the digest of its layout."""
 STRUCTS = (
     *("Super", "Lock", "Process", "Topic", "Partition", "Lane", "Slot"),
