@@ -57,7 +57,7 @@ class Slab(core_slabs.Slab):
     def lane(self, entry: int) -> dict[str, int]:
         """Return the words of a lane, without its id."""
         lane = self.segment.view("lanes")[entry]
-        return {name: int(lane[name]) for name in lane.dtype.names if name != "id"}
+        return {name: int(lane[name]) for name in lane.dtype.names if lane[name].ndim == 0}
 
     def take_over(self) -> None:
         """Act as the living process; if the lock names the dead one, free it."""
