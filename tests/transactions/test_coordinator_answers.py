@@ -75,7 +75,7 @@ def is_sent(scene: Scene, api_key: int) -> bool:
 
 
 def send_and_commit(producer: Producer) -> None:
-    send(producer)
+    send_one(producer)
     producer.commit_transaction()
 
 
