@@ -307,6 +307,7 @@ class Calls(_core.PollingCalls):
             except RuntimeError:
                 if self.producer is not None:  # else a signal's handler has closed it meanwhile
                     raise
+                self.reports.serve()  # of the message that was under way when the handler came
             finally:
                 try:
                     producer.close(0)
