@@ -36,7 +36,7 @@ def test_multiprocessing(example: Example, method: str) -> None:
 
 
 def test_process_pool(example: Example) -> None:
-    orders = 4000
+    orders = 12_000
     with example.python("process_pool.py", ORDERS=orders) as program:
         os.kill(example.wait_for_worker(program), signal.SIGKILL)
         assert program.wait() == 0
