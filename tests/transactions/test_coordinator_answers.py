@@ -5,7 +5,9 @@ The scenarios are those of Kafka's ``TransactionManagerTest``: docs/inside/trans
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
+from typing import Any
 
 import pytest
 from fake_broker import Request
@@ -212,6 +214,41 @@ def test_a_throttled_coordinator(scene: Scene) -> None:
         finally:
             scene.broker.answers[INIT_PRODUCER_ID] = answer
         run_from(producer, "send")
+    assert scene.broker.ended == [True]
+
+
+def no_partition(response: Any) -> None:
+    response.results_by_topic_v3_and_below = []
+
+
+def no_broker(response: Any) -> None:
+    for found in response.coordinators:
+        found.node_id = -1
+
+
+@pytest.mark.parametrize(("api_key", "spoil"), [(ADD_PARTITIONS, no_partition), (FIND_COORDINATOR, no_broker)])
+def test_a_coordinators_answer_that_makes_no_sense(scene: Scene, api_key: int, spoil: Callable[[Any], None]) -> None:
+    """The sender asks again, over another connection."""
+    if scene.version == 2:
+        return
+    answer, spoiled = scene.broker.answers[api_key], list[Any]()
+
+    def once(request: Request) -> object:
+        response = answer(request)
+        if not spoiled:
+            spoil(response)
+            spoiled.append(response)
+        return response
+
+    with scene.begun() as producer:
+        scene.broker.answers[api_key] = once
+        try:
+            future = send_one(producer)
+            producer.commit_transaction()
+        finally:
+            scene.broker.answers[api_key] = answer
+        assert future.succeeded()
+    assert scene.broker.count(api_key) >= 2
     assert scene.broker.ended == [True]
 
 
