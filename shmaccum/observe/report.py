@@ -111,7 +111,7 @@ class SlabReport:
         distributions: ``queue_time_us``, from a batch's first record to its drain; ``delivery_time_us``, to its
             acknowledgement; ``memory_wait_us``, waits for memory; ``batch_records``; ``batch_fill_permille``, the part
             of its slots that a batch fills; ``compression_permille``, the part of its size that is left;
-            ``record_size_bytes``, which has a sample of the rows of `send_batch`, to within some bytes.
+            ``record_size_bytes``.
         recovery: repairs after processes died.
         metrics: of the slab, by Kafka's names: see docs/monitoring/kafka-metrics.md.
         bottleneck: what bounds its throughput at this moment; None if nothing does, or nothing can be sent at all.

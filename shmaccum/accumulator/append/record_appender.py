@@ -78,7 +78,6 @@ class RecordAppender:
     ) -> None:
         self.slab = slab
         self.pool = pool
-        self.format = record_format
         self.pending = pending
         self.slot_size = slab.geometry.slot_size
         grows = record_format.magic == MAGIC

@@ -193,7 +193,7 @@ class LaneLease:
             raise self.fenced()
 
     def numbers(self) -> list[int]:
-        """Return the next sequence number of each partition: the sender changes them when it numbers batches."""
+        """Return the next sequence numbers of the partitions that have one: they change when a batch is numbered."""
         at = [self._slab.geometry.partition(entry) for entry in self._table.entries_of(self._lane)]
         return [number for each in at if (number := self._words[each + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK)]
 

@@ -247,8 +247,9 @@ class KafkaTransport:
         self._brokers.apply(config, self._client_id)
 
     def close(self) -> None:
-        """Close all connections; drop unanswered requests."""
+        """Close all connections; drop unanswered requests, and with them all views of the slab."""
         self._adding.clear()
+        self._transactions.clear()
         self._brokers.close()
         self._answers.clear()
 
@@ -366,16 +367,19 @@ class KafkaTransport:
 
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
         """Send an inquiry to its broker, or to any; if none takes it now, return when to try again."""
-        nodes = self._nodes()
-        if isinstance(inquiry, TransactionPartitions) and inquiry.broker is not None:
-            nodes = [node for node in (self.cluster().nodes.get(inquiry.broker),) if node is not None]
+        adding = inquiry if isinstance(inquiry, TransactionPartitions) else None
+        if adding is None or adding.broker is None:
+            nodes = self._nodes()
+        else:
+            coordinator = self.cluster().nodes.get(adding.broker)
+            nodes = [] if coordinator is None else [coordinator]
         connection = self._brokers.least_loaded(nodes, now_ms, self._shunned)
-        if connection is None and isinstance(inquiry, TransactionPartitions) and self._brokers.all_failed(nodes):
-            inquiry.failed(now_ms)  # another may coordinate by now
-            self._metadata.doubt(now_ms)
-            return inquiry.due_ms()
         if connection is None:
-            return self._brokers.next_chance_ms(nodes, now_ms)
+            if adding is None or not self._brokers.all_failed(nodes):
+                return self._brokers.next_chance_ms(nodes, now_ms)
+            adding.failed(now_ms)  # another may coordinate by now
+            self._metadata.doubt(now_ms)
+            return adding.due_ms()
         request = inquiry.request(now_ms)
         call = connection.handshake.versions.call(request, largest_answer=inquiry.largest_answer())
         connection.call(call, partial(self._told, inquiry, call), partial(self._not_told, inquiry, connection.node.id))
