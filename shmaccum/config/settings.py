@@ -356,10 +356,14 @@ class SlabSettings(Config, group=Group.SLAB):
         producers, with each record. Then records that change in shared memory after `send` returned, as by faulty
         memory or a program that writes where it should not, are not sent: their batch fails with CorruptRecordError.
         `send` takes longer for it.""")
-    shmaccum_connections_per_broker = Setting(INT, 2, Importance.LOW, Scope.SHARED, between(1, 16)).says("""
+    shmaccum_connections_per_broker = Setting(
+        INT_OR_AUTO, AUTO, Importance.LOW, Scope.SHARED, auto_or(between(1, 16))
+    ).says("""
         Most connections of a sender to a broker. It has one, and more only while `max.request.size` bytes of requests
-        wait for the answer to another: a broker handles one request of a connection at a time. The broker's partitions
-        are divided among them until that has not been so for 60 seconds.""")
+        wait for the answer to another: a broker handles one request of a connection at a time, and its receive buffer
+        bounds what a connection carries in a round trip, by Kafka's defaults to 100 KiB. The broker's partitions are
+        divided among them until that has not been so for 60 seconds. `auto`: 2, or 16 if the broker's answers take a
+        millisecond or more.""")
     shmaccum_max_partitions = Setting(INT_OR_AUTO, AUTO, Importance.MEDIUM, Scope.SLAB, auto_or(at_least(1))).says("""
         Partitions, of all topics together, that the slab has room for; each takes 256 bytes of shared memory. A topic
         that exceeds them fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is 32,768 for 32

@@ -114,6 +114,8 @@ class Connection:
         self._background_call: BackgroundCall | None = None
         self._state = _OPENING
         self.has_been_ready = False
+        self.distance_ms = FOREVER_MS
+        """The shortest time that an answer took, also one of the handshake."""
         self._logs_in = config.security_protocol.startswith("SASL_")
         self._is_let_in = False
         """Whether the broker has answered a request behind the handshake."""
@@ -303,7 +305,9 @@ class Connection:
         if self._state is not _CLOSED:
             in_flight = self._in_flight
             del in_flight[0]
-            self._notes.answered(_SIZE_BYTES + len(frame), now_ms - request.sent_ms, now_ms)
+            took_ms = now_ms - request.sent_ms
+            self.distance_ms = min(self.distance_ms, took_ms)
+            self._notes.answered(_SIZE_BYTES + len(frame), took_ms, now_ms)
             self._notes.in_flight(len(in_flight), in_flight[0].sent_ms if in_flight else 0.0)
             if throttle_ms > 0:
                 # At most request.timeout.ms: a broken broker could throttle us for days.

@@ -61,11 +61,13 @@ class FakeBroker(Server):
         versions: API key -> the versions that it claims to know.
         requests: all that came.
         connections: when each was accepted, by the monotonic clock.
+        most_connections: further ones are ended at once, as by ``max.connections.per.ip``.
     """
 
     def __init__(self, port: int = 0) -> None:
         self.requests: list[Request] = []
         self.connections: list[float] = []
+        self.most_connections = 1000
         self.versions = {PRODUCE: (3, 12), METADATA: (0, 13), API_VERSIONS: (0, 4), INIT_PRODUCER_ID: (0, 5)}
         self.answers: dict[int, Answer] = {
             API_VERSIONS: self.api_versions,
@@ -113,6 +115,8 @@ class FakeBroker(Server):
 
     def serve(self, connection: socket.socket) -> None:
         self.connections.append(time.monotonic())
+        if self._sockets.index(connection) >= self.most_connections:
+            return
         for frame in self.frames(connection):
             request = Request(frame)
             self.requests.append(request)

@@ -16,6 +16,7 @@ from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import AUTO
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, error_for_code
 from shmaccum.kafka.brokers import NOBODY, Brokers
 from shmaccum.kafka.connection import Connection, Request
@@ -40,6 +41,10 @@ _MOST_TRANSACTIONS: Final = 4096
 """Transactional ids whose partitions are known."""
 _LOADED_MS: Final = 60_000
 """A broker keeps its further connections for this long after they were last needed."""
+_FAR_MS: Final = 1.0
+"""From this distance on, a connection carries less than a loaded sender has: the broker's receive buffer a round trip.
+Nearer, what is gained by a third connection is lost by smaller requests."""
+_CONNECTIONS_NEAR, _CONNECTIONS_FAR = 2, 16
 _NO_TRANSACTIONS_MS: Final = 2**31 - 1
 
 
@@ -324,18 +329,28 @@ class KafkaTransport:
 
     def _divide(self, now_ms: float) -> None:
         """Divide the partitions of loaded brokers among further connections once these are ready."""
-        wanted, metadata = self._config.shmaccum_connections_per_broker, self._metadata
+        metadata = self._metadata
         for broker, until_ms in list(self._loaded.items()):
             node = self.cluster().nodes.get(broker)
             if now_ms >= until_ms or node is None:
                 del self._loaded[broker]
                 self._unite(broker)
             elif not metadata.is_divided(broker):
-                connections = metadata.led_by(broker, wanted)
+                connections = metadata.led_by(broker, self._most_connections(node))
                 further = [node.by_connection(number) for number in range(1, connections)]
-                if sum(self._brokers.ready(each, now_ms) for each in further) == len(further):  # connects to all
-                    metadata.divide(broker, connections)
+                waiting = [each for each in further if not self._brokers.ready(each, now_ms)]  # connects to all
+                if waiting:  # for ever if the broker allows fewer
+                    further = further[: further.index(waiting[0])] if self._brokers.all_failed(waiting) else []
+                if further or not waiting:
+                    metadata.divide(broker, 1 + len(further))
                     self._has_news = True
+
+    def _most_connections(self, node: Node) -> int:
+        """Return how many connections a loaded broker has at most."""
+        most, first = self._config.shmaccum_connections_per_broker, self._brokers.connection(node)
+        if most != AUTO or first is None:
+            return max(1, most)
+        return _CONNECTIONS_FAR if first.distance_ms >= _FAR_MS else _CONNECTIONS_NEAR
 
     def _unite(self, broker: int) -> None:
         """Send all of a broker's partitions over its first connection."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from wires import MakeWire, Wire, now_ms
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError
 from shmaccum.sender.kafka import kafka_transport
-from tools.support.messages import API_VERSIONS, PRODUCE
+from tools.support.messages import API_VERSIONS, METADATA, PRODUCE
+from tools.support.proxy import PATIENCE_S
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MOST = 1000
@@ -25,8 +28,10 @@ BATCHES = make_batch([b"x" * MOST], to=T0), make_batch([b"x" * MOST], to=T1)
 class Load:
     """A broker that answers no Produce request before `over`, and a transport."""
 
-    def __init__(self, fake: FakeBroker, wire: MakeWire, **settings: Any) -> None:
+    def __init__(self, fake: FakeBroker, wire: MakeWire, partition_count: int = 2, **settings: Any) -> None:
         self.fake = fake
+        self.partition_count = partition_count
+        fake.answers[METADATA] = partial(fake.metadata, partition_count=partition_count)
         self.over = threading.Event()
         self.opened_before = 0
         fake.answers[PRODUCE] = self._answer
@@ -49,11 +54,12 @@ class Load:
 
     def connections(self) -> list[int]:
         """Return the number of each partition's connection."""
-        leaders = [self.here.transport.cluster().leader_for(each) for each in (T0, T1)]
+        cluster = self.here.transport.cluster()
+        leaders = [cluster.leader_for(TopicPartition("t", each)) for each in range(self.partition_count)]
         return [-1 if leader is None else leader.id >> 32 for leader in leaders]
 
-    def until_divided(self) -> None:
-        self.here.until(lambda: sorted(self.connections()) == [0, 1])
+    def until_divided(self, over: int = 2) -> None:
+        self.here.until(lambda: len(set(self.connections())) == over)
 
 
 MakeLoad = Callable[..., Load]
@@ -70,6 +76,11 @@ def make_load(fake: FakeBroker, wire: MakeWire) -> Iterator[MakeLoad]:
     yield make
     for each in made:
         each.over.set()
+
+
+def _late(answer: Callable[[Request], Any], request: Request) -> Any:
+    time.sleep(0.002)
+    return answer(request)
 
 
 @pytest.fixture
@@ -108,6 +119,33 @@ def test_a_transaction_has_one_of_them(load: Load) -> None:
     cluster = load.here.transport.cluster()
     leaders = [{cluster.leader_for(each, lane) for each in (T0, T1)} for lane in (1, 2, 3)]
     assert leaders == [{cluster.nodes[1 << 32 | 1]}, {cluster.nodes[1]}, {cluster.nodes[1 << 32 | 1]}]
+
+
+def test_a_near_broker_has_two(make_load: MakeLoad, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_transport, "_FAR_MS", 1000 * PATIENCE_S)  # however busy this computer is
+    load = make_load(partition_count=20)
+    load.begin()
+    load.until_divided()
+    load.here.poll()
+    assert load.opened() == 1
+
+
+def test_a_far_broker_has_one_for_each_partition_up_to_16(fake: FakeBroker, make_load: MakeLoad) -> None:
+    load = make_load(partition_count=20)
+    for api, answer in list(fake.answers.items()):
+        fake.answers[api] = partial(_late, answer)
+    load.begin()
+    load.until_divided(over=16)
+    assert load.opened() == 15
+
+
+def test_as_many_as_a_broker_allows(make_load: MakeLoad) -> None:
+    load = make_load(partition_count=5, shmaccum_connections_per_broker=5)
+    load.begin()
+    load.fake.most_connections = len(load.fake.connections) + 2
+    load.until_divided(over=3)
+    load.over.set()
+    assert [answer.error for answer in load.here.take(2)] == [None, None]
 
 
 @pytest.mark.parametrize("settings", [{"shmaccum_connections_per_broker": 1}, {"acks": "0"}])
