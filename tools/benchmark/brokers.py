@@ -20,6 +20,7 @@ FIVE: Final = "apache-5"
 TLS: Final = "apache-tls"
 MOCK: Final = {delay_ms: f"mock-{delay_ms}" for delay_ms in (0, 2, 5, 20, 100)}
 FAR: Final = {delay_ms: f"far-{delay_ms}" for delay_ms in (20, 50, 100)}
+WINDOW: Final = {delay_ms: f"window-{delay_ms}" for delay_ms in (5, 20)}
 TITLES: Final = {
     APACHE: "Apache Kafka",
     FIVE: "five brokers of Apache Kafka",
@@ -27,7 +28,10 @@ TITLES: Final = {
     SINK: "the sink that only acknowledges",
     **{kind: f"librdkafka's mock cluster, {delay_ms} ms away" for delay_ms, kind in MOCK.items()},
     **{kind: f"Apache Kafka, {delay_ms} ms away" for delay_ms, kind in FAR.items()},
+    **{kind: f"Apache Kafka, {delay_ms} ms away, 100 KiB a round trip" for delay_ms, kind in WINDOW.items()},
 }
+_RECEIVE_BUFFER: Final = 102_400
+"""Kafka's default of ``socket.receive.buffer.bytes``."""
 _OVERRIDES: Final = {
     "message.max.bytes": 4 * MEBIBYTE,
     "socket.request.max.bytes": 100 * MEBIBYTE,
@@ -62,6 +66,8 @@ def _service(kind: str, directory: Path) -> object:
             return _Mock(int(delay_ms))
         case "far":
             return _Apache(directory, delay_ms=int(delay_ms))
+        case "window":
+            return _Apache(directory, delay_ms=int(delay_ms), window=_RECEIVE_BUFFER)
         case _:
             return _Apache(directory, nodes=5 if kind == FIVE else 1, tls=kind == TLS)
 
@@ -82,10 +88,12 @@ class _Uncounted:
 class _Apache(_Uncounted):
     """Apache Kafka, with JVM options for load instead of a fast start; a topic has up to three replicas.
 
-    With a delay, a proxy answers each request by so much later.
+    With a delay, a proxy answers each request by so much later, and lets a window of bytes through meanwhile.
     """
 
-    def __init__(self, directory: Path, *, nodes: int = 1, tls: bool = False, delay_ms: int = 0) -> None:
+    def __init__(
+        self, directory: Path, *, nodes: int = 1, tls: bool = False, delay_ms: int = 0, window: int = 0
+    ) -> None:
         from tools.kafka import KafkaCluster, ensure_kafka, make_certificates
         from tools.kafka.jvm import FOR_LOAD
 
@@ -97,7 +105,7 @@ class _Apache(_Uncounted):
             from tools.support.proxy import Proxy
 
             (proxied,) = self._cluster.nodes.values()
-            proxied.advertised_port = Proxy(proxied.port, delay_s=delay_ms / 1000).port
+            proxied.advertised_port = Proxy(proxied.port, delay_s=delay_ms / 1000, window=window).port
         self._cluster.start()
 
     def address(self) -> str:

@@ -160,10 +160,12 @@ class Proxy(Server):
     Args:
         to_port: where it leads to.
         delay_s: by which all bytes come back later; it reads no frames then.
+        window: most bytes of a connection's requests that it forwards within the delay, as a broker's receive buffer
+            limits them; 0: no limit.
     """
 
-    def __init__(self, to_port: int, *, delay_s: float = 0.0) -> None:
-        self._to_port, self._delay_s = to_port, delay_s
+    def __init__(self, to_port: int, *, delay_s: float = 0.0, window: int = 0) -> None:
+        self._to_port, self._delay_s, self._window = to_port, delay_s, window
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
         super().__init__()
@@ -193,7 +195,7 @@ class Proxy(Server):
             requests = partial(self._forward_requests, client, broker, awaited)
             responses = partial(self._forward_responses, broker, client, awaited)
             if self._delay_s:
-                requests = partial(_forward_bytes, client, broker)
+                requests = partial(self._forward_bytes, client, broker)
                 responses = partial(self._forward_later, broker, client)
 
             def until_end(forward: Callable[[], None]) -> None:
@@ -264,7 +266,8 @@ class Proxy(Server):
             time.sleep(max(0.0, due_and_data[0] - time.monotonic()))
             target.sendall(due_and_data[1])
 
-
-def _forward_bytes(source: socket.socket, target: socket.socket) -> None:
-    while data := source.recv(_CHUNK):
-        target.sendall(data)
+    def _forward_bytes(self, source: socket.socket, target: socket.socket) -> None:
+        while data := source.recv(self._window or _CHUNK):
+            target.sendall(data)
+            if self._window:
+                time.sleep(self._delay_s * len(data) / self._window)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tools.benchmark.brokers import APACHE, FAR, MOCK, SINK, TITLES, TLS, authority
+from tools.benchmark.brokers import APACHE, FAR, MOCK, SINK, TITLES, TLS, WINDOW, authority
 from tools.benchmark.cases.base import Case, Variant, plural
 from tools.benchmark.cases.sending import MEGABYTE, NORMAL, QUANTILES, Sent, figures_of, measure, quantiles
 from tools.benchmark.contestants import CONFLUENT, OURS
@@ -151,6 +151,7 @@ def _distance(environment: Environment) -> Sequence[Variant]:
     combinations = [*itertools.product((*MOCK.values(), APACHE, *FAR.values()), ("none",), (_PRODUCERS,), (_SIZE,))]
     combinations += itertools.product((near, far), ("zstd", "lz4"), (_PRODUCERS,), (_SIZE,))
     combinations += itertools.product((near, far, APACHE), ("none",), (_PRODUCERS,), (_LARGE,))
+    combinations += itertools.product(WINDOW.values(), ("none",), (_PRODUCERS, 1), (_SIZE,))
     combinations += itertools.product((TLS,), ("none", "zstd", "lz4"), (_PRODUCERS, 1), (_SIZE,))
     return [_of_distance(environment, *each) for each in environment.some(combinations, 13)]
 
