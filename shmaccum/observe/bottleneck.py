@@ -82,5 +82,8 @@ def bottleneck(
         return Bottleneck(Bound.MEMORY, text, "raise buffer.memory, in a new slab")
     waiting = sum(each.queued_batches for each in sendable)
     text = f"{count(waiting, 'batch')} that could be sent, and {count(waiting_threads, 'thread')} waiting for memory"
-    advice = "its processor or the network is the limit: larger batches (batch.size, linger.ms) cost less of the first"
+    advice = (
+        "its processor or the network is the limit: larger batches (batch.size, linger.ms) cost less of the first; each "
+        "connection to a far broker carries little: more partitions and shmaccum.shards add some"
+    )
     return Bottleneck(Bound.SENDER, text, advice)

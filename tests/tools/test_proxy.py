@@ -83,6 +83,18 @@ def test_listens_to_requests_and_their_answers(behind: Behind, topic: str, store
     assert all(topic.encode() in answer.frame for answer in listening.answers)
 
 
+def test_a_window_of_bytes_in_each_delay() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        proxy = stack.enter_context(Proxy(server.getsockname()[1], delay_s=0.1, window=1000))
+        client = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+        broker = stack.enter_context(server.accept()[0])
+        sent_s = time.monotonic()
+        client.sendall(b"x" * 3000)
+        assert len(broker.recv(3000, socket.MSG_WAITALL)) == 3000
+        assert time.monotonic() >= sent_s + 0.2
+
+
 def test_bytes_that_come_back_later() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
