@@ -24,9 +24,9 @@ CONCURRENT_BACKOFF_MS: Final = 20
 """``TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS``: the end of the last transaction takes milliseconds."""
 
 
-def find_coordinator(kind: int, key: str) -> ApiMessage:
-    """Return the request for the coordinator of a transactional id, or of a group."""
-    return FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
+def find_coordinator(kind: int, key: str, *others: str) -> ApiMessage:
+    """Return the request for the coordinator of a transactional id, or of a group; from version 4 on also of others."""
+    return FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key, *others])
 
 
 def add_partitions(

@@ -83,7 +83,7 @@ def bottleneck(
     waiting = sum(each.queued_batches for each in sendable)
     text = f"{count(waiting, 'batch')} that could be sent, and {count(waiting_threads, 'thread')} waiting for memory"
     advice = (
-        "its processor or the network is the limit: larger batches (batch.size, linger.ms) cost less of the first; each "
-        "connection to a far broker carries little: more partitions and shmaccum.shards add some"
+        "its processor or the network is the limit: larger batches (batch.size, linger.ms) cost less of the first; "
+        "each connection to a far broker carries little: more partitions and shmaccum.shards add some"
     )
     return Bottleneck(Bound.SENDER, text, advice)

@@ -46,6 +46,8 @@ _DEFAULTS: Final = {"transactional.id": "shmaccum-spark", "transaction.timeout.m
 """Fifteen minutes: the most that brokers allow by default. A transaction is open until its whole batch is decided."""
 _ABORT_S: Final = 10.0
 """How long a failed attempt tries to abort its transaction; the next plan aborts it otherwise."""
+_FOUND_AT_ONCE: Final = 8
+"""Transactional ids whose coordinators are found by one request: a process runs one task after another."""
 _LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(?://(?=/|$)|(//[^/]+))?(.*)", re.DOTALL)
 """Scheme, authority with its slashes unless that is empty, and path of a checkpoint."""
 
@@ -221,15 +223,16 @@ class TaskPlan:
         sending = producer(config)
         try:
             transactions = sending.transactions
-            with _ids.next(self.writer.prefix, self.plan.number) as transactional_id:
-                transactions.init(transactional_id)
+            with _ids.next(self.writer.prefix, self.plan.number) as (transactional_id, following):
+                transactions.init(transactional_id, following)
             transactions.begin()
             # Spark does not tell a task that its job has failed, or that another attempt was faster. The driver aborts
             # what is open when it decides. What opens later is aborted here: as soon as it is open, since Spark kills
-            # tasks some seconds after a stop; and in the end, since a transaction of version 1 can open twice.
+            # tasks some seconds after a stop; and in the end, if the transaction can open twice.
             check = partial(self._check, transactions, config)
             records, size = deliver(chain([first], rows), sending, topic, columns, check)
-            check()
+            if not transactions.opens_once:
+                check()
             transaction = transactions.prepare()._replace(records=records)
         except BaseException:
             sending.close(_ABORT_S)  # aborts; the next attempt in this process takes a new producer
@@ -259,8 +262,8 @@ class _TransactionalIds:
         self._renew()
 
     @contextmanager
-    def next(self, prefix: str, plan: int) -> Iterator[str]:
-        """Yield the next id, for InitProducerId.
+    def next(self, prefix: str, plan: int) -> Iterator[tuple[str, list[str]]]:
+        """Yield the next id, for InitProducerId, and those that follow it.
 
         Raises ProducerFencedError: this process has worked under a later plan already.
         """
@@ -272,7 +275,8 @@ class _TransactionalIds:
         used = used if plan == last else 0
         self._used[prefix] = plan, used + 1
         try:
-            yield f"{prefix}{self._token}-{used}"
+            first, *following = (f"{prefix}{self._token}-{used + number}" for number in range(_FOUND_AT_ONCE))
+            yield first, following
         except BaseException:
             # The request may be still under way, and would abort a later transaction of the id when it arrives.
             self._renew()

@@ -6,7 +6,7 @@ repeated: the brokers recognize the producer id and epoch. No state but the addr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -112,13 +112,18 @@ class PreparedTransaction(NamedTuple):
 class TransactionCoordinator:
     """The coordinator of one transactional id.
 
+    ``following``: ids that are used next, whose coordinators are found by the same request.
+
     Attributes:
         version: of the transaction protocol, as of the last `init_producer_id` or `describe`.
     """
 
-    def __init__(self, client: BrokerClient, transactional_id: str, config: ProducerConfig) -> None:
+    def __init__(
+        self, client: BrokerClient, transactional_id: str, config: ProducerConfig, following: Sequence[str] = ()
+    ) -> None:
         self._client = client
         self.transactional_id = transactional_id
+        self._following = following
         self._backoff_ms = config.retry_backoff_ms
         self.version = 1
 
@@ -304,14 +309,23 @@ class TransactionCoordinator:
     def _coordinator(self, kind: int, key: str, deadline_ms: float) -> Node:
         node = self._client.coordinators.get((kind, key))
         if node is None:
-            response = self._client.ask(None, partial(call, find_coordinator(kind, key)), deadline_ms)
-            found = only(response.coordinators, "coordinators") if response.coordinators else response
-            if found.error_code:
-                raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
-            if not found.host:
+            following = self._following if kind == TRANSACTION else ()
+            response = self._client.ask(None, partial(call, find_coordinator(kind, key, *following)), deadline_ms)
+            found = {each.key: each for each in response.coordinators}
+            for other in following:
+                if other in found and found[other].host and not found[other].error_code:
+                    self._learn(kind, other, found[other])
+            mine = found.get(key) if found else response
+            if mine is not None and mine.error_code:
+                raise self._error(error_for_code(mine.error_code), _IN_FIND, kind, key)
+            if mine is None or not mine.host:
                 raise errors.NetworkError(f"the broker's answer makes no sense: it names no coordinator of {key!r}")
-            node = Node(found.node_id, found.host, found.port)
-            self._client.learn_coordinator(kind, key, node)
+            node = self._learn(kind, key, mine)
+        return node
+
+    def _learn(self, kind: int, key: str, found: Any) -> Node:
+        node = Node(found.node_id, found.host, found.port)
+        self._client.learn_coordinator(kind, key, node)
         return node
 
     def _error(

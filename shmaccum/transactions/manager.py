@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -90,14 +90,17 @@ class TransactionManager:
 
     # --- the calls of users -------------------------------------------------------------------------
 
-    def init(self, transactional_id: str | None = None) -> None:
-        """See `Producer.init_transactions`; another id takes the place of the producer's from now on."""
+    def init(self, transactional_id: str | None = None, following: Sequence[str] = ()) -> None:
+        """See `Producer.init_transactions`; another id takes the place of the producer's from now on.
+
+        ``following``: those that are likely to do so next.
+        """
         with self._lock, self.times.call("txn-init"):
             self._state.enter(State.INITIALIZING, "init_transactions")
             own_id = self._state.transactional_id = transactional_id or self._state.transactional_id
             deadline_ms = deadline_after(self.max_block_ms)
             self._client = self._client or BrokerClient(self._config)
-            self._coordinator = TransactionCoordinator(self._client, own_id, self._config)
+            self._coordinator = TransactionCoordinator(self._client, own_id, self._config, following)
             if self._lease is None:
                 self._lease = self._lanes.lease(own_id)
             self._lease.end_transaction()
@@ -172,6 +175,11 @@ class TransactionManager:
             return PreparedTransaction(
                 self._state.transactional_id, *self._me, self._version, tuple(sorted(partitions))
             )
+
+    @property
+    def opens_once(self) -> bool:
+        """Whether no record can open the transaction again once another process has ended it (KIP-890)."""
+        return self._version >= IMPLICIT
 
     def holder_of(self, transactional_id: str) -> Identity:
         """Return the identity of another transactional id: of the process that is to end a prepared transaction.

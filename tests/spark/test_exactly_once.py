@@ -311,10 +311,15 @@ def test_an_id_is_used_once_under_a_plan() -> None:
     ids = _TransactionalIds()
 
     def take(plan: int) -> str:
-        with ids.next("p-", plan) as chosen:
+        with ids.next("p-", plan) as (chosen, following):
+            next_ones[:] = following
             return chosen
 
-    first = [take(1), take(1), take(1)]
+    next_ones: list[str] = []
+    first = [take(1)]
+    expected = next_ones[:2]
+    first += [take(1), take(1)]
+    assert first[1:] == expected
     assert len(set(first)) == 3
     assert [take(2), take(2)] == first[:2]
     with pytest.raises(ProducerFencedError, match="plan 1 is over"):
@@ -323,7 +328,7 @@ def test_an_id_is_used_once_under_a_plan() -> None:
         raise NetworkError("while the request was under way")
     assert take(3) not in first
     assert _TransactionalIds().next("p-", 1) is not None
-    with _TransactionalIds().next("p-", 1) as of_another_process:
+    with _TransactionalIds().next("p-", 1) as (of_another_process, _):
         assert of_another_process not in first
 
 

@@ -5,7 +5,7 @@ The scenarios are those of Kafka's ``TransactionManagerTest``: docs/inside/trans
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import groupby
 from typing import Any
 
@@ -215,6 +215,28 @@ def test_a_throttled_coordinator(scene: Scene) -> None:
             scene.broker.answers[INIT_PRODUCER_ID] = answer
         run_from(producer, "send")
     assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize("refused", [(), ("b",)])
+def test_one_request_finds_the_coordinators_of_ids_that_follow(scene: Scene, refused: Collection[str]) -> None:
+    with scene.producer() as producer:
+        answer = scene.broker.answers[FIND_COORDINATOR]
+
+        def refuse(request: Request) -> object:
+            response = answer(request)
+            for found in response.coordinators:
+                found.error_code = errors.CoordinatorNotAvailableError.code if found.key in refused else 0
+            return response
+
+        scene.broker.answers[FIND_COORDINATOR] = refuse
+        try:
+            producer.transactions.init("a", ["b", "c"])
+            producer.transactions.begin()
+            producer.transactions.prepare()
+        finally:
+            scene.broker.answers[FIND_COORDINATOR] = answer
+        producer.transactions.init("b")
+    assert scene.broker.count(FIND_COORDINATOR) == 1 + len(refused)
 
 
 def no_partition(response: Any) -> None:
