@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import consume, consume_values, wait_for_markers
+from brokers import MakeCluster, consume, consume_values, wait_for_markers
 from processes import wait_until
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
@@ -305,6 +305,34 @@ def test_a_task_that_outlives_its_batch(
             plan.write(late, writing.config, target, columns)
     assert_none_is_open(kafka, once)
     assert seen(kafka, target) == ([0] if end == "commit" else [])
+
+
+@pytest.fixture
+def older(kafka_cluster: MakeCluster) -> KafkaCluster:
+    """Return a broker with version 1 of the transaction protocol."""
+    cluster = kafka_cluster(features={"transaction.version": 1})
+    cluster.start()
+    return cluster
+
+
+def test_rows_behind_the_end_of_their_batch_in_version_1(once: Options, older: KafkaCluster, target: str) -> None:
+    """The look at the plan that follows a task's first rows has found it alive: the other rows open again."""
+    older.admin.create_topic(target, partitions=2)
+    given = {name.lower(): value for name, value in once.items()}
+    given |= {"kafka.bootstrap.servers": older.bootstrap_servers, "kafka.shmaccum.name": f"{target}-older"}
+    writing = ExactlyOnce.of(given, is_stream=False)
+    assert writing is not None
+    plan = writing.plan()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for partition in (0, 1):
+            yield pa.record_batch({"value": [b"0"], "partition": pa.array([partition], pa.int32())})
+            writing.end_batch(plan.plan)
+
+    with pytest.raises(ProducerFencedError, match="plan 1 is over"):
+        plan.write(rows(), writing.config, target, {"value": "binary", "partition": "int"})
+    assert_none_is_open(older, {**once, "kafka.bootstrap.servers": older.bootstrap_servers})
+    assert seen(older, target) == []
 
 
 def test_an_id_is_used_once_under_a_plan() -> None:
