@@ -335,8 +335,8 @@ class KafkaTransport:
             if now_ms >= until_ms or node is None:
                 del self._loaded[broker]
                 self._unite(broker)
-            elif not metadata.is_divided(broker):
-                connections = metadata.led_by(broker, self._most_connections(node))
+            elif not metadata.is_divided(broker) and (first := self._brokers.connection(node)) is not None:
+                connections = metadata.led_by(broker, self._most_connections(first))
                 further = [node.by_connection(number) for number in range(1, connections)]
                 waiting = [each for each in further if not self._brokers.ready(each, now_ms)]  # connects to all
                 if waiting:  # for ever if the broker allows fewer
@@ -345,11 +345,11 @@ class KafkaTransport:
                     metadata.divide(broker, 1 + len(further))
                     self._has_news = True
 
-    def _most_connections(self, node: Node) -> int:
-        """Return how many connections a loaded broker has at most."""
-        most, first = self._config.shmaccum_connections_per_broker, self._brokers.connection(node)
-        if most != AUTO or first is None:
-            return max(1, most)
+    def _most_connections(self, first: Connection) -> int:
+        """Return how many connections a loaded broker has at most, given the first one."""
+        most = self._config.shmaccum_connections_per_broker
+        if most != AUTO:
+            return most
         return _CONNECTIONS_FAR if first.distance_ms >= _FAR_MS else _CONNECTIONS_NEAR
 
     def _unite(self, broker: int) -> None:

@@ -148,6 +148,14 @@ def test_as_many_as_a_broker_allows(make_load: MakeLoad) -> None:
     assert [answer.error for answer in load.here.take(2)] == [None, None]
 
 
+def test_they_are_divided_also_after_the_first_was_lost(load: Load) -> None:
+    load.begin()
+    load.fake.cut()
+    assert [answer.error for answer in load.here.take(2)] == [NetworkError] * 2
+    load.begin()
+    load.until_divided()
+
+
 @pytest.mark.parametrize("settings", [{"shmaccum_connections_per_broker": 1}, {"acks": "0"}])
 def test_one_is_enough(make_load: MakeLoad, settings: dict[str, Any]) -> None:
     load = make_load(enable_idempotence=False, **settings)
