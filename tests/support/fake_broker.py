@@ -113,10 +113,14 @@ class FakeBroker(Server):
         """Send bytes that are no answer to anything, over the newest connection."""
         self._sockets[-1].sendall(data)
 
+    def _serve(self, connection: socket.socket) -> None:
+        if self._sockets.index(connection) < self.most_connections:
+            super()._serve(connection)
+        else:
+            connection.close()
+
     def serve(self, connection: socket.socket) -> None:
         self.connections.append(time.monotonic())
-        if self._sockets.index(connection) >= self.most_connections:
-            return
         for frame in self.frames(connection):
             request = Request(frame)
             self.requests.append(request)
